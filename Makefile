@@ -1,0 +1,41 @@
+# make train: set up and watch an agent learn.  make test: set up and run every check.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+ARGS ?=
+
+.PHONY: train test setup rendering format slow clean
+
+train: setup rendering
+	$(BIN)/planet-bayes train --preset quick $(ARGS)
+
+test: setup rendering
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+slow: setup rendering
+	$(BIN)/python -m pytest -q -m slow $(ARGS)
+
+format: setup
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+setup: $(VENV)/.installed
+
+# Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
+$(VENV)/.installed: pyproject.toml constraints.txt
+	@echo "setting up $(VENV) (some minutes, the first time) …"
+	@$(PYTHON) -c 'import sys; sys.exit("planet-bayes needs Python 3.11 or newer; say: make PYTHON=python3.11 …" if sys.version_info < (3, 11) else 0)'
+	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(BIN)/python install -q pip; }
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	@touch $@
+
+rendering:
+	@sh scripts/rendering.sh $(BIN)/python
+
+clean:
+	rm -rf $(VENV) build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,212 @@
+"""The command line: ``planet-bayes train``, ``evaluate`` and ``tasks``."""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+import numpy as np
+import tyro
+from rich.console import Console
+from rich.table import Column, Table
+
+from planet_bayes import runs
+from planet_bayes.config import PRESETS, Config
+from planet_bayes.envs import TASKS, describe_tasks, random_return
+from planet_bayes.errors import ConfigError, PlanetBayesError, nearest
+from planet_bayes.planner import PlannerError
+from planet_bayes.rng import torch_stream
+from planet_bayes.train.video import record_episode, write_video
+from planet_bayes.watch import StopRequest, Watcher
+
+PresetName = Literal["quick", "laptop", "paper"]
+
+
+@dataclass(frozen=True)
+class Train:
+    """Train an agent. Every setting below can be set; the preset gives the rest."""
+
+    preset: PresetName = "quick"
+    """quick: sensors, about a quarter of an hour on 2 CPU cores. laptop: pixels, for hours on
+    the same. paper: the paper's sizes, for a GPU."""
+    run: Path | None = None
+    """Folder for the run; by default one under runs/, named after what is run."""
+    resume: Path | None = None
+    """Go on with the run in this folder, from its last checkpoint. Its settings are kept;
+    train.episodes and how often it is evaluated may be changed."""
+    config: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(
+        default_factory=lambda: PRESETS["quick"]
+    )
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Evaluate a trained run: episodes without exploration noise, and a video."""
+
+    run: tyro.conf.Positional[Path]
+    """The run's folder."""
+    episodes: int = 5
+    """How many episodes, planned as one batch."""
+    video: bool = True
+    """Record one more episode as mp4, in the run's folder."""
+    baselines: bool = True
+    """Also show what random actions and the zero action return."""
+    threads: int = 0
+    """CPU threads; 0: as in training."""
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """List the tasks: observation and action spaces, control range and action repeat."""
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console(highlight=False)
+    try:
+        command = _parse(words)
+        if isinstance(command, Train):
+            return _train(command, console)
+        if isinstance(command, Evaluate):
+            return _evaluate(command, console)
+        return _tasks(console)
+    except (PlanetBayesError, PlannerError) as error:
+        Console(stderr=True, highlight=False).print(f"[red]error:[/] {error}", soft_wrap=True)
+        return 2
+
+
+def _parse(words: list[str]) -> Train | Evaluate | Tasks:
+    """Parse the words; the preset, or the run to resume, gives the defaults of the rest."""
+    first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
+    first.add_argument("--preset", default="quick")
+    first.add_argument("--resume", type=Path)
+    known, _ = first.parse_known_args(words)
+    if known.preset not in PRESETS:
+        hint = nearest(known.preset, PRESETS)
+        raise ConfigError(f"unknown preset {known.preset!r}{hint} There are {', '.join(PRESETS)}.")
+    config = PRESETS[known.preset]
+    if known.resume is not None:
+        config = runs.resume_config(known.resume)
+    commands = (
+        Annotated[Train, tyro.conf.subcommand("train", default=Train(config=config))]
+        | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+        | Annotated[Tasks, tyro.conf.subcommand("tasks")]
+    )
+    return tyro.cli(
+        commands,
+        prog="planet-bayes",
+        description="Uncertainty-aware latent model-predictive control.",
+        args=words,
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
+    )
+
+
+def _train(command: Train, console: Console) -> int:
+    config, path = command.config, command.run
+    if command.resume is not None:
+        if path is not None:
+            raise ConfigError("--run and --resume exclude each other; --resume names the folder.")
+        config, path = runs.resume_config(command.resume, config), command.resume
+    path = path or runs.default_folder(config)
+    console.print(
+        f"[bold]{config.method}[/] on [bold]{config.task}[/] from {config.env.observation}, "
+        f"seed {config.seed}, run folder [bold]{path}[/]"
+    )
+    with StopRequest(console) as stop, Watcher(console, config) as watcher:
+        _, ended = runs.train(
+            config,
+            path,
+            resume=command.resume is not None,
+            should_stop=stop.requested,
+            report=watcher,
+        )
+    if not ended:
+        console.print(f"stopped; go on with:  planet-bayes train --resume {path}")
+        return stop.exit_code
+    console.print(f"\n[bold]done.[/] The run is in {path}. Look at:")
+    videos = sorted((path / "videos").glob("*.mp4"))
+    if videos:
+        console.print(f"  {videos[-1]}   the agent, and what its model sees")
+    console.print(f"  {path / 'metrics.csv'}   the curve; or  tensorboard --logdir {path}")
+    console.print(f"  planet-bayes evaluate {path}   to see how good it is")
+    return 0
+
+
+def _evaluate(command: Evaluate, console: Console) -> int:
+    import torch
+
+    run = runs.load_run(command.run)
+    threads = command.threads or run.config.threads
+    if threads:
+        torch.set_num_threads(threads)
+    console.print(f"{run.config.task}, after {run.progress.episodes} episodes of experience")
+    returns = runs.evaluate(run, command.episodes)
+    result: dict[str, object] = {
+        "task": run.config.task,
+        "episodes": run.progress.episodes,
+        "returns": returns,
+        "mean": float(np.mean(returns)),
+        "std": float(np.std(returns)),
+    }
+    table = Table("policy", "mean return", "std", "episodes")
+    table.add_row("agent", f"{np.mean(returns):.1f}", f"{np.std(returns):.1f}", str(len(returns)))
+    if command.baselines:
+        config = run.config
+        plain = dataclasses.replace(config.env, observation="state", sensors=())
+        if config.task not in TASKS:
+            plain = config.env
+        for policy in ("random", "zero"):
+            values = random_return(config.task, plain, 10, config.seed, policy)
+            mean, std = float(np.mean(values)), float(np.std(values))
+            table.add_row(f"{policy} actions", f"{mean:.1f}", f"{std:.1f}", str(len(values)))
+            result[f"{policy}_returns"] = values
+    console.print(table)
+    if command.video:
+        env = run.make_env()
+        generator = torch_stream(run.config.seed, "evaluate-video", device=run.agent.device)
+        try:
+            frames, total = record_episode(env, run.agent, run.config.seed, generator)
+        finally:
+            env.close()
+        write_video(frames, command.run / "evaluation.mp4", env.metadata.get("render_fps", 20))
+        console.print(f"video (return {total:.1f}): {command.run / 'evaluation.mp4'}")
+    (command.run / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
+    return 0
+
+
+def _tasks(console: Console) -> int:
+    titles = ("task", "sensors", "state", "actions", "range", "repeat", "steps")
+    table = Table(*(Column(title, no_wrap=True) for title in titles), box=None)
+    notes = []
+    for task in describe_tasks():
+        low, high = task.control_range
+        table.add_row(
+            task.name,
+            str(task.sensors[0]),
+            str(task.state[0]),
+            str(task.action_size),
+            f"{low:g} … {high:g}",
+            str(task.action_repeat),
+            str(task.episode_steps),
+        )
+        notes.append(f"  {task.name}: {task.note}.")
+    console.print(table)
+    console.print("\n".join(["", *notes, ""]))
+    console.print(
+        "Pixels are 64×64×3 everywhere; sensors and state are vectors of the length shown.\n"
+        "Also: any Gymnasium id with a Box action space (Pendulum-v1), and your own environment "
+        "as package.module:function. --env.original True gives the suite's own version of the "
+        "paper's tasks."
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,278 @@
+"""The root configuration: methods, presets, and strict loading from JSON."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import types
+import typing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from planet_bayes.envs import EnvConfig
+from planet_bayes.errors import ConfigError, RunError, nearest
+from planet_bayes.models import LossConfig, ModelConfig
+from planet_bayes.planner import OPTIMALITIES, PROPOSALS, PlannerConfig
+
+MethodName = Literal["planet", "e_only", "m_only", "planet_bayes"]
+METHODS: dict[str, tuple[bool, bool]] = {
+    "planet": (False, False),
+    "e_only": (True, False),
+    "m_only": (False, True),
+    "planet_bayes": (True, True),
+}
+"""The ablation's four methods: whether the model is an ensemble, the proposal a mixture."""
+
+
+@dataclass(frozen=True)
+class TrainConfig:
+    """The training loop. The defaults are PlaNet's."""
+
+    episodes: int = 1000
+    """Episodes to collect with the agent, after the seed episodes."""
+    seed_episodes: int = 5
+    """Episodes of uniformly random actions to begin with."""
+    updates_per_episode: int = 100
+    """Gradient updates before each collected episode."""
+    batch_size: int = 50
+    """Sequences in a batch (B)."""
+    sequence_length: int = 50
+    """Steps in a sequence (T)."""
+    batch_sharing: Literal["own", "shared", "split"] = "own"
+    """How members share a batch: `own`, each draws B sequences (independent training, the
+    paper's); `shared`, all see the same B; `split`, each draws B / E of its own, rounded down."""
+    learning_rate: float = 1e-3
+    """Adam's step size."""
+    adam_epsilon: float = 1e-4
+    """Adam's epsilon."""
+    gradient_clip: float = 1000.0
+    """Largest norm of the gradient, over the weights of all members and the shared networks."""
+    exploration: float = 0.3
+    """Std of the noise added to actions while collecting, in units of half the range."""
+    absorbing_steps: int = 15
+    """Steps of zero reward, with the last observation held and actions at random, that follow
+    an episode which ended in a terminal state: how the model learns that nothing comes after."""
+    evaluate_every: int = 10
+    """Episodes between evaluations; 0: only after the last."""
+    evaluation_episodes: int = 5
+    """Episodes without exploration noise in an evaluation."""
+    video_every: int = 50
+    """Episodes between videos; 0: only after the last."""
+    checkpoint_every: int = 1
+    """Episodes between checkpoints."""
+    keep_checkpoints: int = 2
+    """Checkpoints that are kept, the newest ones."""
+    replay_ram: float = 2.0
+    """Gigabytes of episodes held in memory; the rest is read from disk."""
+
+    def __post_init__(self) -> None:
+        _at_least(self, "train", 1, "seed_episodes", "batch_size", "sequence_length")
+        _at_least(self, "train", 1, "checkpoint_every", "keep_checkpoints", "evaluation_episodes")
+        _at_least(self, "train", 0, "episodes", "updates_per_episode", "absorbing_steps")
+        _at_least(self, "train", 0, "evaluate_every", "video_every", "exploration")
+        for name in ("learning_rate", "adam_epsilon", "gradient_clip", "replay_ram"):
+            if not getattr(self, name) > 0:
+                raise ConfigError(f"train.{name} must be positive, got {getattr(self, name)}.")
+
+
+@dataclass(frozen=True)
+class Config:
+    """Everything that defines a run."""
+
+    task: str = "cup_catch"
+    """A task of `planet-bayes tasks`, a Gymnasium id, or your own `package.module:function`."""
+    method: MethodName = "planet_bayes"
+    """planet (E = M = 1), e_only (M = 1), m_only (E = 1) or planet_bayes. They differ in E
+    and M only; the number of imagined trajectories is the same."""
+    seed: int = 0
+    """Root of every random stream."""
+    threads: int = 0
+    """CPU threads; 0: all cores."""
+    device: str = "auto"
+    """auto, cpu, cuda or cuda:N."""
+    num_members: int = 5
+    """Members of the ensemble (E) in the methods that have one."""
+    num_trajectories: int = 1000
+    """Trajectories imagined per iteration, split evenly among members: K = this / E. 0: K is
+    planner.num_candidates, whatever E is."""
+    env: EnvConfig = field(default_factory=EnvConfig)
+    model: ModelConfig = field(default_factory=ModelConfig)
+    loss: LossConfig = field(default_factory=LossConfig)
+    planner: PlannerConfig = field(default_factory=PlannerConfig)
+    train: TrainConfig = field(default_factory=TrainConfig)
+
+    def __post_init__(self) -> None:
+        if self.method not in METHODS:
+            raise ConfigError(
+                f"unknown method {self.method!r}{nearest(self.method, METHODS)} "
+                f"There are {', '.join(METHODS)}."
+            )
+        for name, known in (("proposal", PROPOSALS), ("optimality", OPTIMALITIES)):
+            value = getattr(self.planner, name)
+            if value not in known:
+                raise ConfigError(
+                    f"planner.{name}: there is no {value!r}{nearest(value, known)} "
+                    f"There are {', '.join(known)}."
+                )
+        _at_least(self, "", 1, "num_members")
+        _at_least(self, "", 0, "seed", "threads", "num_trajectories")
+        particles = self.members * self.model.latent_samples
+        if 0 < self.num_trajectories < particles:
+            raise ConfigError(
+                f"num_trajectories is {self.num_trajectories}, less than one candidate for "
+                f"{particles} particles (members × latent samples)."
+            )
+        if self.num_trajectories and self.planner.num_candidates != PlannerConfig.num_candidates:
+            raise ConfigError(
+                "planner.num_candidates and num_trajectories both say how many candidates there "
+                "are; set num_trajectories to 0 for the former to count."
+            )
+        if self.train.batch_sharing == "split" and self.train.batch_size < self.members:
+            raise ConfigError(
+                f"train.batch_size {self.train.batch_size} cannot be split among "
+                f"{self.members} members; raise it or use --train.batch-sharing shared."
+            )
+
+    @property
+    def members(self) -> int:
+        """E of the chosen method."""
+        return self.num_members if METHODS[self.method][0] else 1
+
+    @property
+    def resolved_planner(self) -> PlannerConfig:
+        """The planner's settings with M and K of the chosen method."""
+        planner = self.planner
+        if self.num_trajectories:
+            particles = self.members * self.model.latent_samples
+            candidates = self.num_trajectories // particles
+            planner = dataclasses.replace(planner, num_candidates=candidates)
+        if not METHODS[self.method][1]:
+            planner = dataclasses.replace(planner, num_components=1)
+        return planner
+
+
+def _at_least(config: Any, group: str, least: float, *names: str) -> None:
+    for name in names:
+        value = getattr(config, name)
+        if not value >= least:
+            label = f"{group}.{name}" if group else name
+            raise ConfigError(f"{label} must be at least {least}, got {value}.")
+
+
+def _paper() -> Config:
+    return Config(planner=PlannerConfig(min_std=1e-3))
+
+
+def _laptop() -> Config:
+    return Config(
+        task="cartpole_swingup",
+        num_trajectories=300,
+        model=ModelConfig(
+            deter=100,
+            stoch=20,
+            hidden=100,
+            activation="elu",
+            image_depth=8,
+            vector_units=100,
+            reward_units=100,
+            reward_layers=2,
+            latent_noise="shared",
+        ),
+        loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.2),
+        planner=PlannerConfig(num_iterations=5, execute="mean"),
+        train=TrainConfig(
+            episodes=200,
+            batch_size=20,
+            sequence_length=32,
+            batch_sharing="shared",
+            video_every=20,
+        ),
+    )
+
+
+def _quick() -> Config:
+    laptop = _laptop()
+    return dataclasses.replace(
+        laptop,
+        env=EnvConfig(observation="sensors"),
+        loss=dataclasses.replace(laptop.loss, decode_fraction=1.0),
+        train=dataclasses.replace(laptop.train, episodes=24, evaluate_every=8, video_every=0),
+    )
+
+
+PRESETS: dict[str, Config] = {"quick": _quick(), "laptop": _laptop(), "paper": _paper()}
+"""quick: sensors, minutes. laptop: pixels on 2 CPU cores. paper: the paper's sizes, for a GPU."""
+
+
+def differences(left: Any, right: Any, where: str = "") -> set[str]:
+    """Return the dotted names of the settings in which two configurations differ."""
+    found: set[str] = set()
+    for entry in dataclasses.fields(left):
+        a, b = getattr(left, entry.name), getattr(right, entry.name)
+        if dataclasses.is_dataclass(a):
+            found |= differences(a, b, f"{where}{entry.name}.")
+        elif a != b:
+            found.add(where + entry.name)
+    return found
+
+
+def to_json(config: Config) -> str:
+    """Return the configuration as JSON text."""
+    return json.dumps(dataclasses.asdict(config), indent=2) + "\n"
+
+
+def save(config: Config, path: Path) -> None:
+    """Write the configuration beside the results."""
+    path.write_text(to_json(config))
+
+
+def load(path: Path) -> Config:
+    """Read a configuration; an unknown key is refused with the nearest valid one."""
+    try:
+        data = json.loads(path.read_text())
+    except (OSError, ValueError) as error:
+        raise RunError(f"{path} is not a readable configuration: {error}.") from error
+    return from_dict(Config, data)
+
+
+def from_dict(kind: type[Any], data: Any, where: str = "") -> Any:
+    """Build the dataclass ``kind`` from plain data, strictly."""
+    if not isinstance(data, dict):
+        raise ConfigError(f"{where or 'configuration'}: expected a table of keys, got {data!r}.")
+    hints = typing.get_type_hints(kind)
+    values: dict[str, Any] = {}
+    for key, value in data.items():
+        if key not in hints:
+            raise ConfigError(f"unknown key {where + key!r}{nearest(key, hints)}")
+        values[key] = _convert(hints[key], value, where + key)
+    return kind(**values)
+
+
+def _convert(hint: Any, value: Any, where: str) -> Any:
+    if dataclasses.is_dataclass(hint):
+        return from_dict(typing.cast(type[Any], hint), value, where + ".")
+    origin = typing.get_origin(hint)
+    if origin is types.UnionType or origin is typing.Union:
+        if value is None and type(None) in typing.get_args(hint):
+            return None
+        return _convert(
+            next(arg for arg in typing.get_args(hint) if arg is not type(None)), value, where
+        )
+    if origin is tuple:
+        item = typing.get_args(hint)[0]
+        if not isinstance(value, list | tuple):
+            raise ConfigError(f"{where}: expected a list, got {value!r}.")
+        return tuple(_convert(item, entry, where) for entry in value)
+    if origin is Literal:
+        if value not in typing.get_args(hint):
+            words = [str(arg) for arg in typing.get_args(hint)]
+            raise ConfigError(
+                f"{where}: {value!r} is not one of {', '.join(words)}{nearest(str(value), words)}"
+            )
+        return value
+    if hint is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, hint) or (hint is int and isinstance(value, bool)):
+        raise ConfigError(f"{where}: expected {hint.__name__}, got {value!r}.")
+    return value

@@ -1,0 +1,54 @@
+"""The settings of an environment."""
+
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from planet_bayes.errors import ConfigError, nearest
+
+Observation = Literal["pixels", "sensors", "state"]
+"""What the agent sees: an image, everything but velocities, or everything."""
+
+IMAGE_SIZES = (32, 64)
+
+
+@dataclass(frozen=True)
+class EnvConfig:
+    """How an environment is presented to the agent."""
+
+    observation: Observation = "pixels"
+    """What the agent sees: an RGB image, sensors (no velocities), or the whole state."""
+
+    original: bool = False
+    """Use the suite's own version of the paper's four tasks (control range ±1, capped reward)."""
+
+    action_repeat: int = 0
+    """Simulator steps per action; 0 takes the task's own (1 for Gymnasium and your own)."""
+
+    image_size: int = 64
+    """Height and width of the image in pixels: 64 or 32."""
+
+    sensors: tuple[int, ...] = ()
+    """Mode `sensors`: entries of the flattened observation to see; empty: all but velocities."""
+
+    max_steps: int = 0
+    """Cut episodes after this many agent steps; 0 keeps the environment's own limit."""
+
+    def __post_init__(self) -> None:
+        modes = get_args(Observation)
+        if self.observation not in modes:
+            raise ConfigError(
+                f"observation is {self.observation!r}, expected one of {', '.join(modes)}"
+                f"{nearest(str(self.observation), modes)}"
+            )
+        if self.image_size not in IMAGE_SIZES:
+            raise ConfigError(f"image_size is {self.image_size}, expected 64 or 32")
+        for name in ("action_repeat", "max_steps"):
+            value = getattr(self, name)
+            if value < 0:
+                raise ConfigError(f"{name} is {value}, expected 0 (the task's own) or more")
+        if self.sensors and self.observation != "sensors":
+            # Left silent, the selection would look as if it had acted.
+            raise ConfigError(
+                f"sensors selects entries, but observation is {self.observation!r}; "
+                "set observation to 'sensors' or leave sensors empty"
+            )

@@ -1,0 +1,168 @@
+"""What Gymnasium's own wrappers lack: a guard against unusable values, and action repeat."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import gymnasium
+import numpy as np
+from gymnasium import spaces
+from numpy.typing import NDArray
+
+from planet_bayes.errors import EnvError
+
+_LARGEST = float(np.finfo(np.float32).max)  # observations become float32 further out
+
+
+class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Turns whatever goes wrong inside an environment into an error that names it.
+
+    It sits right around the environment, so that every other wrapper may trust what it gets:
+    finite observations of the declared shape and type, a finite float as reward, RGB frames.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], task: str, *, render_advice: str = "") -> None:
+        super().__init__(env)
+        self._task = task
+        self._render_advice = render_advice
+        self._step: int | None = None
+        """Steps of this episode so far; None between episodes."""
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        try:
+            observation, info = self.env.reset(seed=seed, options=options)
+        except Exception as error:
+            raise self._raised("reset()", error) from error
+        self._check_observation(observation, self.observation_space, "reset()")
+        self._step = 0
+        return observation, info
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take one simulator step."""
+        if self._step is None:
+            raise EnvError(f"{self._task}: step() outside an episode; call reset() first.")
+        self._step += 1
+        where = f"step {self._step}"
+        try:
+            observation, reward, terminated, truncated, info = self.env.step(action)
+        except Exception as error:
+            raise self._raised(where, error) from error
+        self._check_observation(observation, self.observation_space, where)
+        value = self._check_reward(reward, where)
+        if terminated or truncated:
+            # dm_control would silently start a new episode at the next step.
+            self._step = None
+        return observation, value, bool(terminated), bool(truncated), info
+
+    def render(self) -> NDArray[np.uint8]:
+        """Return an RGB frame of its own memory."""
+        if self.env.render_mode != "rgb_array":
+            raise EnvError(
+                f"{self._task} cannot render: its render_mode is {self.env.render_mode!r}, and "
+                "'rgb_array' is needed. Give the environment that mode (a function of yours "
+                "receives it if it takes a render_mode argument), or use observation 'state'."
+            )
+        try:
+            frame: Any = self.env.render()
+        except Exception as error:
+            raise self._raised("render()", error, self._render_advice) from error
+        if not (
+            isinstance(frame, np.ndarray)
+            and frame.dtype == np.uint8
+            and frame.ndim == 3
+            and frame.shape[-1] == 3
+            and frame.size > 0
+        ):
+            raise EnvError(
+                f"{self._task}: render() returned {_describe(frame)}, expected an RGB image: "
+                "a uint8 array of shape (height, width, 3)."
+            )
+        # MuJoCo's frames are upside-down views with negative strides, which PyTorch refuses, and
+        # other environments draw into one buffer again and again: hence always a copy.
+        return np.array(frame, order="C")
+
+    def _raised(self, where: str, error: Exception, advice: str = "") -> EnvError:
+        message = f"{self._task}: {where} raised {type(error).__name__}: {error}"
+        return EnvError(f"{message.rstrip('. ')}. {advice}" if advice else message)
+
+    def _check_reward(self, reward: Any, where: str) -> float:
+        value = np.asarray(reward)
+        if value.shape != () or value.dtype.kind not in "fiub" or not np.isfinite(value):
+            raise EnvError(
+                f"{self._task}: the reward at {where} is {_describe(reward)}, "
+                "expected one finite number."
+            )
+        return float(value)
+
+    def _check_observation(
+        self, value: Any, space: spaces.Space[Any], where: str, key: str = ""
+    ) -> None:
+        name = f"the observation{key} at {where}"
+        if isinstance(space, spaces.Dict):
+            if not isinstance(value, Mapping) or set(value) != set(space.spaces):
+                raise self._unlike(name, value, f"a dict with the keys {list(space.spaces)}")
+            for part, inner in space.spaces.items():
+                self._check_observation(value[part], inner, where, f"{key}[{part!r}]")
+        elif isinstance(space, spaces.Tuple):
+            if not isinstance(value, tuple) or len(value) != len(space.spaces):
+                raise self._unlike(name, value, f"a tuple of {len(space.spaces)}")
+            for index, inner in enumerate(space.spaces):
+                self._check_observation(value[index], inner, where, f"{key}[{index}]")
+        elif not isinstance(space, spaces.Box):
+            if not space.contains(value):
+                raise self._unlike(name, value, f"a member of {space}")
+        else:
+            array = np.asarray(value)
+            # float64 in a float32 space is common and harmless; floats in an image are neither.
+            if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
+                expected = f"an array of shape {space.shape} and type {space.dtype}"
+                raise self._unlike(name, value, expected)
+            if array.dtype.kind == "f":
+                # NaN compares false, so one comparison finds it, infinities and overflow.
+                usable = np.abs(array) <= _LARGEST
+                if not usable.all():
+                    entry = int(np.flatnonzero(~usable)[0])
+                    raise EnvError(
+                        f"{self._task}: {name} is not finite: entry {entry} of the flattened "
+                        f"array is {array.ravel()[entry]}."
+                    )
+
+    def _unlike(self, name: str, value: Any, expected: str) -> EnvError:
+        return EnvError(
+            f"{self._task}: {name} is {_describe(value)}, but its observation space says "
+            f"{expected}. Make observation_space and what reset() and step() return agree."
+        )
+
+
+class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Applies each action for several steps and sums the rewards; stops where the episode does."""
+
+    def __init__(self, env: gymnasium.Env[Any, Any], repeat: int) -> None:
+        assert repeat >= 1
+        super().__init__(env)
+        self._repeat = repeat
+        if "render_fps" in self.env.metadata:
+            # One frame is seen per action, so a film at this rate plays in real time.
+            rate = self.env.metadata["render_fps"] / repeat
+            self.metadata = {**self.env.metadata, "render_fps": rate}
+
+    def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
+        """Take up to ``repeat`` steps; observation and info are the last step's."""
+        total = 0.0
+        for _ in range(self._repeat):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            total += float(reward)
+            if terminated or truncated:
+                break
+        return observation, total, terminated, truncated, info
+
+
+def _describe(value: Any) -> str:
+    if isinstance(value, np.ndarray):
+        return f"an array of shape {value.shape} and type {value.dtype}"
+    if isinstance(value, Mapping):
+        return f"a dict with the keys {list(value)}"
+    text = repr(value)
+    return f"{text if len(text) <= 60 else text[:57] + '...'} ({type(value).__name__})"

@@ -1,0 +1,33 @@
+"""Errors that a user can act on: each message says what was wrong and what to do."""
+
+import difflib
+from collections.abc import Iterable
+
+
+class PlanetBayesError(Exception):
+    """Base of every error that this package raises on purpose.
+
+    The command line prints its message alone, without a traceback.
+    """
+
+
+class ConfigError(PlanetBayesError):
+    """A setting that is unknown, out of range, or at odds with another one."""
+
+
+class EnvError(PlanetBayesError):
+    """An environment that is missing, unsupported, or returned something unusable."""
+
+
+class RunError(PlanetBayesError):
+    """A run folder or checkpoint that is missing, incomplete or not one of ours."""
+
+
+class NumericalError(PlanetBayesError):
+    """A non-finite loss or prediction."""
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Return ``"; did you mean 'x'?"`` for the closest known word, or an empty string."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
+    return f"; did you mean {matches[0]!r}?" if matches else ""

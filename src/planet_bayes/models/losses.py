@@ -1,0 +1,67 @@
+"""The ELBO's terms (Eq. 2), as pure functions. Each returns one value per member and step."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from planet_bayes.models.rssm import Normal
+
+
+def squared_error(target: Tensor, mean: Tensor, event_dims: int) -> Tensor:
+    """Return -log N(target; mean, 1) without its constant, summed over the event's axes."""
+    error = 0.5 * (target - mean).square()
+    return error.sum(tuple(range(-event_dims, 0))) if event_dims else error
+
+
+def kl_divergence(left: Normal, right: Normal) -> Tensor:
+    """Return KL[left || right] of diagonal Gaussians, summed over the last axis."""
+    ratio = (left.std / right.std).square()
+    distance = ((left.mean - right.mean) / right.std).square()
+    return 0.5 * (ratio + distance - 1 - ratio.log()).sum(-1)
+
+
+def complexity(
+    posterior: Normal, prior: Normal, free_nats: float, balance: float | None
+) -> tuple[Tensor, Tensor]:
+    """Return the KL term as it is trained, and the plain KL, both ``[E, B, T]``.
+
+    ``free_nats`` clips each step from below. With ``balance`` α, the value is the same but
+    the gradient is α towards the prior and 1 - α towards the posterior.
+    """
+    plain = kl_divergence(posterior, prior)
+    if balance is None:
+        trained = plain
+    else:
+        fixed_posterior = Normal(posterior.mean.detach(), posterior.std.detach())
+        fixed_prior = Normal(prior.mean.detach(), prior.std.detach())
+        trained = balance * kl_divergence(fixed_posterior, prior) + (1 - balance) * kl_divergence(
+            posterior, fixed_prior
+        )
+    return trained.clamp(min=free_nats), plain.detach()
+
+
+def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
+    """Return each member's mean ``[E]`` over the real entries of ``[E, B, T]``."""
+    mask = mask.expand_as(values)
+    return (values * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
+
+
+def decoded_frames(
+    mask: Tensor, members: int, fraction: float, generator: torch.Generator
+) -> tuple[Tensor, Tensor]:
+    """Pick the frames that each member decodes.
+
+    Returns flat indices into B · T, ``[E, F]``, and the weight of each frame, ``[E, F]``,
+    such that the weighted sum's expectation is the masked mean over all frames.
+    """
+    total = mask.shape[1] * mask.shape[2]
+    flat = mask.flatten(1).expand(members, total)  # [E, B·T]
+    weight = flat / flat.sum(-1, keepdim=True).clamp(min=1)
+    count = max(1, round(fraction * total))
+    if count == total:
+        every = torch.arange(total, device=mask.device)
+        return every.expand(members, total), weight
+    order = torch.rand(members, total, generator=generator, device=mask.device).argsort(-1)
+    index = order[:, :count]
+    return index, weight.gather(-1, index) * (total / count)

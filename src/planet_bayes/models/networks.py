@@ -1,0 +1,115 @@
+"""Encoder, decoder and reward head: shared by all members."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Generator, Tensor, nn
+
+from planet_bayes.errors import ConfigError
+from planet_bayes.models.rssm import ACTIVATIONS
+
+# Per image size: encoder channels (× depth), then decoder channels (× depth) and kernels.
+# 64 is PlaNet's; 32 drops the innermost layer and keeps the rest alike.
+_LAYOUTS: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    64: ((1, 2, 4, 8), (4, 2, 1), (5, 5, 6, 6)),
+    32: ((1, 2, 4), (2, 1), (5, 5, 8)),
+}
+_FLAT = {64: 32, 32: 16}  # units of the decoder's dense layer (× depth)
+
+
+def glorot_(module: nn.Module, generator: Generator) -> None:
+    """Initialise every layer of ``module`` as PlaNet's are: Glorot uniform, zero biases."""
+    for layer in module.modules():
+        if isinstance(layer, nn.Linear | nn.Conv2d | nn.ConvTranspose2d):
+            nn.init.xavier_uniform_(layer.weight, generator=generator)
+            assert layer.bias is not None
+            nn.init.zeros_(layer.bias)
+
+
+def preprocess(observation: Tensor, generator: Generator) -> Tensor:
+    """Return what the networks see: vectors as they are, images ``[..., 3, S, S]`` in ±0.5.
+
+    Images are cut to 5 bits and dithered with uniform noise, as in PlaNet, so that the
+    decoder's Gaussian density cannot be driven up by fitting quantisation steps.
+    """
+    if observation.dtype != torch.uint8:
+        return observation
+    coarse = observation.movedim(-1, -3).float().div_(8).floor_()
+    dither = torch.rand(coarse.shape, generator=generator, device=coarse.device)
+    return coarse.add_(dither).div_(32).sub_(0.5)
+
+
+def to_image(decoded: Tensor) -> Tensor:
+    """Return uint8 images ``[..., S, S, 3]`` for decoded ones ``[..., 3, S, S]``."""
+    return ((decoded + 0.5) * 255).clamp(0, 255).to(torch.uint8).movedim(-3, -1)
+
+
+class _Activation(nn.Module):
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.function = ACTIVATIONS[name]
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        return self.function(inputs)
+
+
+def mlp(inputs: int, hidden: int, layers: int, outputs: int, activation: str) -> nn.Sequential:
+    """Return ``layers`` dense layers of ``hidden`` units, then a linear one."""
+    parts: list[nn.Module] = []
+    for index in range(layers):
+        parts += [nn.Linear(inputs if index == 0 else hidden, hidden), _Activation(activation)]
+    return nn.Sequential(*parts, nn.Linear(hidden if layers else inputs, outputs))
+
+
+class Unflatten(nn.Module):
+    """``[N, C] -> [N, C, 1, 1]``."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Add the two spatial axes."""
+        return inputs[:, :, None, None]
+
+
+def _check_image(shape: tuple[int, ...]) -> int:
+    if len(shape) != 3 or shape[0] != shape[1] or shape[2] != 3 or shape[0] not in _LAYOUTS:
+        sizes = " or ".join(f"{size}×{size}×3" for size in _LAYOUTS)
+        raise ConfigError(f"images must be {sizes}, got {'×'.join(map(str, shape))}.")
+    return shape[0]
+
+
+def image_encoder(shape: tuple[int, ...], depth: int, activation: str) -> tuple[nn.Module, int]:
+    """Return PlaNet's convolutional encoder, and the size of what it returns."""
+    size = _check_image(shape)
+    parts: list[nn.Module] = []
+    channels = 3
+    for multiple in _LAYOUTS[size][0]:
+        parts += [nn.Conv2d(channels, multiple * depth, 4, stride=2), _Activation(activation)]
+        channels, size = multiple * depth, (size - 4) // 2 + 1
+    return nn.Sequential(*parts, nn.Flatten()), channels * size * size
+
+
+def image_decoder(
+    shape: tuple[int, ...], features: int, depth: int, activation: str
+) -> nn.Sequential:
+    """Return PlaNet's transposed-convolutional decoder."""
+    size = _check_image(shape)
+    _, multiples, kernels = _LAYOUTS[size]
+    channels = _FLAT[size] * depth
+    parts: list[nn.Module] = [nn.Linear(features, channels), Unflatten()]
+    for index, kernel in enumerate(kernels):
+        last = index == len(kernels) - 1
+        outputs = 3 if last else multiples[index] * depth
+        parts.append(nn.ConvTranspose2d(channels, outputs, kernel, stride=2))
+        if not last:
+            parts.append(_Activation(activation))
+        channels = outputs
+    return nn.Sequential(*parts)
+
+
+def vector_encoder(
+    shape: tuple[int, ...], hidden: int, layers: int, activation: str
+) -> tuple[nn.Module, int]:
+    """Return a dense encoder for sensors, and the size of what it returns."""
+    network = mlp(math.prod(shape), hidden, layers - 1, hidden, activation)
+    return nn.Sequential(network, _Activation(activation)), hidden

@@ -1,0 +1,235 @@
+"""The planner's contract: what a model must offer, what can be set, what comes back.
+
+Axes: B problems, N candidates, P particles (members × latent samples), H horizon,
+A action dimensions, M mixture components.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal, Protocol, TypeVar
+
+import torch
+from torch import Generator, Tensor
+
+StateT = TypeVar("StateT", contravariant=True)
+
+
+class PlannerError(ValueError):
+    """An argument that the planner cannot work with, or predictions that are not finite."""
+
+
+class TrajectoryModel(Protocol[StateT]):
+    """Anything that can imagine rewards. ``state`` is the model's own affair."""
+
+    def imagine(self, state: StateT, actions: Tensor, generator: Generator) -> Tensor:
+        """Map actions ``[B, N, H, A]`` to rewards ``[B, N, P, H]``.
+
+        A deterministic model returns ``P = 1``; an ensemble, one particle per member.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """The box that actions live in."""
+
+    low: Tensor
+    """Smallest action, ``[A]``."""
+    high: Tensor
+    """Largest action, ``[A]``."""
+
+    def __post_init__(self) -> None:
+        if self.low.ndim != 1 or self.low.shape != self.high.shape or len(self.low) == 0:
+            raise PlannerError(
+                "Bounds: low and high must be vectors of one length, got shapes "
+                f"{tuple(self.low.shape)} and {tuple(self.high.shape)}."
+            )
+        if not self.low.is_floating_point() or self.low.dtype != self.high.dtype:
+            raise PlannerError(
+                "Bounds: low and high must be of one floating-point type, got "
+                f"{self.low.dtype} and {self.high.dtype}."
+            )
+        if not bool(torch.isfinite(self.high - self.low).all()):
+            raise PlannerError("Bounds: low and high must be finite; clip or rescale the actions.")
+        if not bool((self.low < self.high).all()):
+            raise PlannerError(
+                f"Bounds: low must be below high everywhere, got low={self.low.tolist()}, "
+                f"high={self.high.tolist()}."
+            )
+
+    @staticmethod
+    def symmetric(num_actions: int, limit: float = 1.0) -> Bounds:
+        """Return the box ``[-limit, limit]^A``."""
+        high = torch.full((num_actions,), float(limit))
+        return Bounds(low=-high, high=high)
+
+    @property
+    def centre(self) -> Tensor:
+        """Middle of the box, ``[A]``."""
+        return (self.low + self.high) / 2
+
+    @property
+    def half_range(self) -> Tensor:
+        """Half the box's width, ``[A]``: the unit of every ``std`` in `PlannerConfig`."""
+        return (self.high - self.low) / 2
+
+    def to(self, device: torch.device) -> Bounds:
+        """Return the same bounds on ``device``."""
+        return Bounds(self.low.to(device), self.high.to(device))
+
+
+@dataclass(frozen=True)
+class PlannerConfig:
+    """All that can be set about the one loop. The named methods are values of this."""
+
+    proposal: str = "mixture"
+    """Family of the distribution over action sequences: gaussian, mixture or cma."""
+    optimality: str = "threshold"
+    """How returns become weights: threshold, exponential, proportional or rank."""
+    horizon: int = 12
+    """Steps that are imagined ahead (the paper's T)."""
+    num_candidates: int = 200
+    """Action sequences sampled in each iteration (K); each is imagined by every particle."""
+    num_iterations: int = 10
+    """Rounds of sample, imagine, weigh, refit (U)."""
+    num_components: int = 5
+    """Components of the mixture (M); a gaussian or cma proposal takes 1 only."""
+    temperature: float = 1.0
+    """The law's λ, an inverted step size: weights are W^(1/λ)."""
+    entropy_weight: float = 0.0
+    """The law's κ: weights are multiplied by q^(-κ), which favours unlikely candidates."""
+    elite_fraction: float = 0.1
+    """Share of candidates that pass the threshold, or carry weight by rank."""
+    expectation: Literal["before", "after"] = "before"
+    """`before`: W = f(E[R]), the paper's heuristic; `after`: W = E[f(R)], its derivation."""
+    initial_std: float = 0.5
+    """Std of the proposal at the start of each call, in units of half the action range."""
+    min_std: float = 0.05
+    """Floor of the refitted std, in the same units; without one, variances reach zero."""
+    spread: float = 0.25
+    """Random offset of component means at the start of an episode, in the same units.
+    Components with equal means never separate; the first component has no offset."""
+    respread: float = 0.0
+    """The same offset again at every warm start: brings merged components apart."""
+    min_component_weight: float = 0.0
+    """Floor of each mixture weight as a share of 1/M: above 0, a starved component is still
+    sampled and can come back within a call."""
+    warm_start: bool = True
+    """Start from the previous plan shifted by one step; else from the middle of the range."""
+    execute: Literal["sample", "mean"] = "sample"
+    """The action returned: first of a sequence sampled from the final proposal (the paper's),
+    or of the mean of its heaviest component."""
+
+    def __post_init__(self) -> None:
+        for name in ("horizon", "num_candidates", "num_iterations", "num_components"):
+            if getattr(self, name) < 1:
+                raise PlannerError(f"{name} must be at least 1, got {getattr(self, name)}.")
+        for name in ("temperature", "initial_std", "min_std"):
+            if not 0 < getattr(self, name) < float("inf"):
+                raise PlannerError(f"{name} must be positive, got {getattr(self, name)}.")
+        for name in ("entropy_weight", "spread", "respread"):
+            if not 0 <= getattr(self, name) < float("inf"):
+                raise PlannerError(f"{name} must not be negative, got {getattr(self, name)}.")
+        if not 0 < self.elite_fraction <= 1:
+            raise PlannerError(f"elite_fraction must be in (0, 1], got {self.elite_fraction}.")
+        if not 0 <= self.min_component_weight < 1:
+            raise PlannerError(
+                f"min_component_weight must be in [0, 1), got {self.min_component_weight}."
+            )
+        if self.expectation not in ("before", "after"):
+            raise PlannerError(f"expectation must be before or after, got {self.expectation!r}.")
+        if self.execute not in ("sample", "mean"):
+            raise PlannerError(f"execute must be sample or mean, got {self.execute!r}.")
+        if self.num_components > 1 and self.proposal in ("gaussian", "cma"):
+            raise PlannerError(
+                f"num_components is {self.num_components}, but a {self.proposal} proposal has one; "
+                "set proposal to mixture or num_components to 1."
+            )
+
+
+@dataclass(frozen=True)
+class ActionNoise:
+    """The randomness of one sampling round, drawn apart so that sampling is a pure function."""
+
+    normal: Tensor
+    """Standard normal, ``[B, N, H, A]``."""
+    uniform: Tensor
+    """Uniform in [0, 1), ``[B, N]``: picks the mixture component."""
+
+    @staticmethod
+    def draw(shape: tuple[int, int, int, int], like: Tensor, generator: Generator) -> ActionNoise:
+        """Draw noise for ``[B, N, H, A]`` samples with the device and dtype of ``like``."""
+        options = {"device": like.device, "dtype": like.dtype}
+        normal = torch.randn(shape, generator=generator, **options)  # type: ignore[call-overload]
+        uniform = torch.rand(shape[:2], generator=generator, **options)  # type: ignore[call-overload]
+        return ActionNoise(normal, uniform)
+
+
+class Proposal(Protocol):
+    """A distribution over action sequences. All methods are pure: they return new objects."""
+
+    @property
+    def mean(self) -> Tensor:
+        """Component means, ``[B, M, H, A]``."""
+        ...
+
+    @property
+    def std(self) -> Tensor:
+        """Component standard deviations, ``[B, M, H, A]``."""
+        ...
+
+    @property
+    def log_weights(self) -> Tensor:
+        """Log of the mixture weights, ``[B, M]``; zeros for a single component."""
+        ...
+
+    def sample(self, noise: ActionNoise) -> Tensor:
+        """Return ``[B, N, H, A]`` samples, not clipped."""
+        ...
+
+    def log_prob(self, actions: Tensor) -> Tensor:
+        """Return the log density ``[B, N]`` of ``actions`` ``[B, N, H, A]``."""
+        ...
+
+    def refit(
+        self, actions: Tensor, weights: Tensor, floor: Tensor, weight_floor: float
+    ) -> Proposal:
+        """Return the proposal that fits ``actions`` weighted by ``weights`` ``[B, N]`` best.
+
+        ``floor`` ``[A]`` is the smallest std; ``weight_floor`` the smallest share of 1/M.
+        """
+        ...
+
+
+@dataclass(frozen=True)
+class Diagnostics:
+    """What the last iteration saw; every field is a tensor, nothing is hidden."""
+
+    returns: Tensor
+    """Imagined returns, ``[B, N, P]``; -inf for rejected candidates, NaN for dead particles."""
+    candidates: Tensor
+    """The action sequences that were imagined, ``[B, N, H, A]``."""
+    weights: Tensor
+    """Normalised weights of the candidates, ``[B, N]``."""
+    effective_samples: Tensor
+    """1 / Σ w², ``[B]``: how many candidates carry the refit."""
+    best_return: Tensor
+    """Largest expected return among the candidates at each iteration, ``[B, U]``."""
+    effective_components: Tensor
+    """exp(entropy of the mixture weights), ``[B]``: between 1 and M."""
+    num_rejected: Tensor
+    """Candidates with non-finite returns over all iterations, ``[B]``; they got no weight."""
+    num_dead_particles: Tensor
+    """Particles that were non-finite for every candidate in the last iteration, ``[B]``."""
+
+
+@dataclass(frozen=True)
+class PlanResult:
+    """The action to execute, and the proposal to hand to the next call."""
+
+    action: Tensor
+    """First action, within bounds, ``[B, A]``."""
+    plan: Proposal
+    """The final proposal; pass it as ``previous`` at the next step of the same episode."""
+    diagnostics: Diagnostics

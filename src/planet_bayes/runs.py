@@ -1,0 +1,135 @@
+"""The Python API: train a run, load one, evaluate it. The command line calls the same."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import gymnasium
+import torch
+
+from planet_bayes import config as configuration
+from planet_bayes.agent import Agent
+from planet_bayes.config import Config
+from planet_bayes.envs import make_env
+from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.train import Event, Trainer, build_model, checkpoint, evaluate_agent
+
+# What may differ from the saved configuration when a run goes on: none of it changes what
+# was learned so far, only for how long, how often it is looked at, and on what.
+RESUMABLE = (
+    "threads",
+    "device",
+    "train.episodes",
+    "train.evaluate_every",
+    "train.evaluation_episodes",
+    "train.video_every",
+    "train.checkpoint_every",
+    "train.keep_checkpoints",
+    "train.replay_ram",
+)
+
+
+@dataclass(frozen=True)
+class Run:
+    """A trained run, loaded: ready to act."""
+
+    path: Path
+    config: Config
+    agent: Agent
+    progress: checkpoint.Progress
+
+    def make_env(self) -> gymnasium.Env:
+        """Make the environment that the run was trained in."""
+        return make_env(self.config.task, self.config.env)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device that ``name`` says; ``auto`` is the GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ConfigError(f"device {name!r} cannot be used: {error}".splitlines()[0]) from error
+    return device
+
+
+def default_folder(config: Config, root: Path = Path("runs")) -> Path:
+    """Return a folder for a new run that does not exist yet, named after what is run."""
+    task = config.task.replace("/", "_").replace(":", "-")
+    name = f"{task}-{config.env.observation}-{config.method}-seed{config.seed}"
+    path, count = root / name, 1
+    while path.exists():
+        count += 1
+        path = root / f"{name}-{count}"
+    return path
+
+
+def resume_config(run: Path, changed: Config | None = None) -> Config:
+    """Return the configuration to go on with; ``changed`` may differ in `RESUMABLE` only."""
+    checkpoint.latest(run)
+    saved = configuration.load(run / "config.json")
+    if changed is None:
+        return saved
+    for name in sorted(configuration.differences(saved, changed)):
+        if name not in RESUMABLE:
+            raise ConfigError(
+                f"--resume: {name} cannot be changed in a run that has begun. What can: "
+                f"{', '.join(RESUMABLE)}."
+            )
+    return changed
+
+
+def train(
+    config: Config,
+    path: Path | str | None = None,
+    *,
+    resume: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+    report: Callable[[Event], None] = lambda event: None,
+) -> tuple[Path, bool]:
+    """Train to the end, or until ``should_stop``; return the run's folder and whether it ended.
+
+    To go on with a run, pass its folder, ``resume=True`` and `resume_config` of it.
+    """
+    if resume and path is None:
+        raise RunError("resume: name the run's folder.")
+    folder = default_folder(config) if path is None else Path(path)
+    config = dataclasses.replace(config, threads=config.threads or os.cpu_count() or 1)
+    torch.set_num_threads(config.threads)
+    trainer = Trainer(
+        config,
+        folder,
+        resume=resume,
+        should_stop=should_stop,
+        report=report,
+        device=resolve_device(config.device),
+    )
+    return folder, trainer.train()
+
+
+def load_run(path: Path | str, device: str = "auto") -> Run:
+    """Load the newest checkpoint of a run."""
+    folder = Path(path)
+    newest = checkpoint.latest(folder)
+    config = configuration.load(folder / "config.json")
+    env = make_env(config.task, config.env)
+    try:
+        model = build_model(config, env, resolve_device(device))
+    finally:
+        env.close()
+    checkpoint.load_model(newest, model)
+    agent = Agent(model.eval(), config.resolved_planner)
+    return Run(folder, config, agent, checkpoint.load_progress(newest))
+
+
+def evaluate(run: Run, episodes: int = 5, number: int = 0) -> list[float]:
+    """Return the returns of noise-free episodes; ``number`` picks another set of starts."""
+    if episodes < 1:
+        raise ConfigError(f"episodes must be at least 1, got {episodes}.")
+    return evaluate_agent(run.config, run.agent, episodes, number)

@@ -1,0 +1,182 @@
+"""Checkpoints: weights and optimiser as safetensors, counters as JSON.
+
+A checkpoint is a folder that is written under a temporary name and renamed when complete, so
+that a folder with a final name is whole. No random state is in it: every stream is a function
+of the seed and of the counters (see `planet_bayes.rng`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import shutil
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from planet_bayes.errors import RunError
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class Progress:
+    """How far a run is: the position in Algorithm 2, and what was recorded by then."""
+
+    episodes: int = 0
+    """Episodes in replay, seed episodes included."""
+    updates: int = 0
+    """Gradient updates done."""
+    updates_since_episode: int = 0
+    """Of those, since the last episode."""
+    loss_sums: dict[str, float] = field(default_factory=dict)
+    """Sums of the losses over those, for the iteration's means."""
+    metrics: int = 0
+    """Lines of metrics.jsonl that belong to this state."""
+    seconds: float = 0.0
+    """Time spent so far, over all sittings."""
+    cpu_seconds: float = 0.0
+    """Of the processor, over all cores: what the time would be on one core left alone."""
+
+
+def save(
+    run: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, keep: int
+) -> Path:
+    """Write a checkpoint, then delete all but the newest ``keep``."""
+    folder = run / "checkpoints"
+    name = f"{progress.episodes:06d}-{progress.updates:08d}"
+    final, partial = folder / name, folder / f"{name}.partial"
+    if partial.exists():
+        shutil.rmtree(partial)
+    partial.mkdir(parents=True)
+    _save_tensors(model_tensors(model), partial / "model.safetensors")
+    _save_tensors(_optimiser_tensors(model, optimiser), partial / "optimiser.safetensors")
+    state = {"format": FORMAT, **dataclasses.asdict(progress)}
+    with open(partial / "progress.json", "w") as file:
+        json.dump(state, file)
+        file.flush()
+        os.fsync(file.fileno())
+    if final.exists():
+        shutil.rmtree(final)
+    os.replace(partial, final)
+    _sync(folder)
+    for old in list_checkpoints(run)[:-keep]:
+        shutil.rmtree(old)
+    return final
+
+
+def list_checkpoints(run: Path) -> list[Path]:
+    """Return the complete checkpoints of a run, oldest first."""
+    folder = run / "checkpoints"
+    found = folder.glob("*") if folder.is_dir() else ()
+    return sorted(path for path in found if path.is_dir() and path.suffix != ".partial")
+
+
+def latest(run: Path) -> Path:
+    """Return the newest checkpoint of a run folder, or say why there is none."""
+    if not run.is_dir():
+        raise RunError(f"{run} is not a folder; runs are made by `planet-bayes train`.")
+    if not (run / "config.json").is_file():
+        raise RunError(
+            f"{run} is not a run folder: it has no config.json. "
+            "Give the folder that `planet-bayes train` printed."
+        )
+    found = list_checkpoints(run)
+    if not found:
+        raise RunError(f"{run} has no checkpoint yet; train it first or start a new run.")
+    return found[-1]
+
+
+def load_progress(checkpoint: Path) -> Progress:
+    """Read the counters of a checkpoint."""
+    path = checkpoint / "progress.json"
+    try:
+        state = json.loads(path.read_text())
+        version = state.pop("format")
+        if version == FORMAT:
+            return Progress(**state)
+    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+        raise RunError(f"{path} is missing or damaged: {error}.") from error
+    raise RunError(f"{path} has format {version}; this version reads format {FORMAT}.")
+
+
+def load_model(checkpoint: Path, model: nn.Module) -> None:
+    """Put the checkpoint's weights into ``model``."""
+    path = checkpoint / "model.safetensors"
+    tensors = _load_tensors(path)
+    expected = dict(model.named_parameters())
+    _check_names(path, tensors, {name: tuple(value.shape) for name, value in expected.items()})
+    with torch.no_grad():
+        for name, parameter in expected.items():
+            parameter.copy_(tensors[name])
+
+
+def load_optimiser(checkpoint: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
+    """Put the checkpoint's Adam moments into ``optimiser``."""
+    path = checkpoint / "optimiser.safetensors"
+    tensors = _load_tensors(path)
+    for name, parameter in model.named_parameters():
+        if f"{name}.step" not in tensors:
+            continue  # saved before the first update: no moments yet
+        shape = tuple(parameter.shape)
+        names = {f"{name}.exp_avg": shape, f"{name}.exp_avg_sq": shape, f"{name}.step": ()}
+        found = {key: tensors[key] for key in names if key in tensors}
+        _check_names(path, found, names)
+        optimiser.state[parameter] = {
+            key: found[f"{name}.{key}"].to(parameter.device)
+            for key in ("step", "exp_avg", "exp_avg_sq")
+        }
+
+
+def model_tensors(model: nn.Module) -> dict[str, Tensor]:
+    """Return a model's weights by name, on the CPU."""
+    return {
+        name: value.detach().cpu().contiguous().clone() for name, value in model.named_parameters()
+    }
+
+
+def _optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
+    return {
+        f"{name}.{key}": value.detach().cpu().contiguous().clone()
+        for name, parameter in model.named_parameters()
+        for key, value in optimiser.state.get(parameter, {}).items()
+    }
+
+
+def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
+    save_file(tensors, path)
+    with open(path, "rb") as file:
+        os.fsync(file.fileno())
+
+
+def _load_tensors(path: Path) -> dict[str, Tensor]:
+    try:
+        return load_file(path)
+    except (OSError, SafetensorError, ValueError) as error:
+        raise RunError(f"{path} is missing or damaged: {error}.") from error
+
+
+def _check_names(
+    path: Path, tensors: dict[str, Tensor], expected: dict[str, tuple[int, ...]]
+) -> None:
+    shapes = {name: tuple(value.shape) for name, value in tensors.items()}
+    if shapes != expected:
+        odd = sorted(set(shapes.items()) ^ set(expected.items()))[0]
+        raise RunError(
+            f"{path} does not fit the model of config.json; the first difference is {odd[0]} with "
+            f"shape {odd[1]}. Was config.json edited?"
+        )
+
+
+def _sync(folder: Path) -> None:
+    """Make a rename durable."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)

@@ -1,0 +1,147 @@
+"""Episodes: at random, and with the agent, one or several environments at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import gymnasium
+import numpy as np
+from torch import Generator
+
+from planet_bayes.agent import Agent, Carry
+from planet_bayes.errors import EnvError
+from planet_bayes.types import Episode
+
+LONGEST = 100_000  # agent steps; an episode that goes on has lost its end
+
+
+class Stopped(Exception):
+    """Someone asked to stop while an episode was under way; the episode is dropped."""
+
+
+@dataclass
+class Recorder:
+    """Builds an `Episode`, step by step."""
+
+    observations: list[Any]
+    actions: list[Any]
+    rewards: list[float]
+
+    @staticmethod
+    def begin(observation: Any, num_actions: int) -> Recorder:
+        """Start with the first observation; no action led to it and no reward came with it."""
+        return Recorder([observation], [np.zeros(num_actions, np.float32)], [0.0])
+
+    def add(self, observation: Any, action: Any, reward: float) -> None:
+        """Append the observation, the action that led to it and the reward that came with it."""
+        self.observations.append(observation)
+        self.actions.append(np.asarray(action, np.float32))
+        self.rewards.append(reward)
+
+    def episode(self) -> Episode:
+        """Return what was recorded."""
+        return Episode(
+            observation=np.stack(self.observations),
+            action=np.stack(self.actions),
+            reward=np.asarray(self.rewards, np.float32),
+        )
+
+
+def collect_random(
+    env: gymnasium.Env, seed: int, rng: np.random.Generator, absorbing_steps: int = 0
+) -> Episode:
+    """Collect an episode of uniformly random actions (Algorithm 2, line 1)."""
+    return _collect(
+        env,
+        seed,
+        lambda _: rng.uniform(-1, 1, _num_actions(env)).astype(np.float32),
+        rng,
+        absorbing_steps,
+    )
+
+
+def collect_episode(
+    env: gymnasium.Env,
+    agent: Agent,
+    seed: int,
+    generator: Generator,
+    rng: np.random.Generator,
+    exploration: float,
+    absorbing_steps: int = 0,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Episode:
+    """Collect an episode with the agent and exploration noise (Algorithm 2, lines 4 to 11)."""
+    carry = agent.initial()
+
+    def policy(observation: Any) -> Any:
+        nonlocal carry
+        if should_stop():
+            raise Stopped
+        action, carry, _ = agent.act(carry, observation[None], generator, exploration)
+        return action[0]
+
+    return _collect(env, seed, policy, rng, absorbing_steps)
+
+
+def _collect(
+    env: gymnasium.Env,
+    seed: int,
+    policy: Callable[[Any], Any],
+    rng: np.random.Generator,
+    absorbing_steps: int,
+) -> Episode:
+    observation, _ = env.reset(seed=seed)
+    recorder = Recorder.begin(observation, _num_actions(env))
+    terminated = truncated = False
+    while not (terminated or truncated):
+        action = policy(observation)
+        observation, reward, terminated, truncated, _ = env.step(action)
+        recorder.add(observation, action, float(reward))
+        if len(recorder.rewards) > LONGEST:
+            raise EnvError(
+                f"the episode has not ended after {LONGEST} steps; give the environment a limit, "
+                "or set --env.max-steps."
+            )
+    if terminated:
+        for _ in range(absorbing_steps):
+            action = rng.uniform(-1, 1, _num_actions(env)).astype(np.float32)
+            recorder.add(observation, action, 0.0)
+    return recorder.episode()
+
+
+def _num_actions(env: gymnasium.Env) -> int:
+    shape = env.action_space.shape
+    assert shape is not None
+    return shape[0]
+
+
+def evaluate(
+    envs: list[gymnasium.Env],
+    agent: Agent,
+    seeds: list[int],
+    generator: Generator,
+    should_stop: Callable[[], bool] = lambda: False,
+    on_step: Callable[[Carry], None] = lambda carry: None,
+) -> list[float]:
+    """Return the returns of one noise-free episode in each environment, planned as one batch.
+
+    ``on_step`` sees the agent's memory each time it has chosen actions, before they are done.
+    """
+    observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    returns = [0.0] * len(envs)
+    running = set(range(len(envs)))
+    carry = agent.initial(len(envs))
+    while running:
+        if should_stop():
+            raise Stopped
+        actions, carry, _ = agent.act(carry, np.stack(observations), generator)
+        on_step(carry)
+        for index in sorted(running):
+            observation, reward, terminated, truncated, _ = envs[index].step(actions[index])
+            observations[index] = observation
+            returns[index] += float(reward)
+            if terminated or truncated:
+                running.remove(index)
+    return returns

@@ -1,0 +1,72 @@
+"""One gradient update: sample, ELBO, clip, step."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from planet_bayes.config import Config
+from planet_bayes.errors import NumericalError
+from planet_bayes.models import WorldModel
+from planet_bayes.replay import Replay
+from planet_bayes.rng import numpy_stream, torch_stream
+from planet_bayes.types import SequenceBatch
+
+
+class Learner:
+    """The model and its optimiser. Update ``n`` is a function of the state and of ``n``."""
+
+    def __init__(self, model: WorldModel, config: Config) -> None:
+        self.model = model
+        self.config = config
+        self.device = model.rssm.input.weight.device
+        self.optimiser = torch.optim.Adam(
+            model.parameters(),
+            lr=config.train.learning_rate,
+            eps=config.train.adam_epsilon,
+            fused=True,
+        )
+
+    def sample(self, replay: Replay, number: int) -> SequenceBatch:
+        """Draw the batch of update ``number`` as ``batch_sharing`` says."""
+        train, members = self.config.train, self.model.members
+        groups = 1 if train.batch_sharing == "shared" else members
+        size = train.batch_size // members if train.batch_sharing == "split" else train.batch_size
+        rng = numpy_stream(self.config.seed, "replay", number)
+        batch = replay.sample(rng, groups, size, train.sequence_length)
+        return SequenceBatch(
+            observation=batch.observation.to(self.device, non_blocking=True),
+            action=batch.action.to(self.device, non_blocking=True),
+            reward=batch.reward.to(self.device, non_blocking=True),
+            mask=batch.mask.to(self.device, non_blocking=True),
+        )
+
+    def update(self, replay: Replay, number: int) -> dict[str, float]:
+        """Do update ``number`` and return the losses' means over members.
+
+        A non-finite term stops the run before the weights are touched.
+        """
+        batch = self.sample(replay, number)
+        generator = torch_stream(self.config.seed, "learn", number, device=self.device)
+        terms = self.model.loss(batch, self.config.loss, generator)
+        self.optimiser.zero_grad(set_to_none=True)
+        terms["total"].sum().backward()
+        norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.gradient_clip)
+        values = _as_floats(terms, norm)
+        broken = [name for name, value in values.items() if not math.isfinite(value)]
+        if broken:
+            culprits = [name for name in broken if name != "total"] or broken
+            raise NumericalError(
+                f"update {number}: {', '.join(culprits)} is not finite. The weights before it are "
+                "kept in the last checkpoint; lower train.learning_rate or look at the data."
+            )
+        self.optimiser.step()
+        return values
+
+
+def _as_floats(terms: dict[str, Tensor], norm: Tensor) -> dict[str, float]:
+    names = [*terms, "gradient_norm"]
+    stacked = torch.stack([*(term.detach().mean() for term in terms.values()), norm])
+    return dict(zip(names, stacked.tolist(), strict=True))  # one transfer, not one per term

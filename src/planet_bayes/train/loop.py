@@ -1,0 +1,276 @@
+"""The training loop (Algorithm 2), as a state machine that can stop and go on anywhere."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import gymnasium
+import numpy as np
+import torch
+
+from planet_bayes import config as configuration
+from planet_bayes.agent import Agent
+from planet_bayes.config import Config
+from planet_bayes.envs import make_env
+from planet_bayes.errors import EnvError, RunError
+from planet_bayes.models import WorldModel
+from planet_bayes.replay import Replay
+from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
+from planet_bayes.train import checkpoint
+from planet_bayes.train.checkpoint import Progress
+from planet_bayes.train.collect import Stopped, collect_episode, collect_random, evaluate
+from planet_bayes.train.learner import Learner
+from planet_bayes.train.metrics import Metrics
+from planet_bayes.train.video import record_episode, write_video
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """Something worth telling the person who watches."""
+
+    kind: str
+    """``seed``, ``update``, ``evaluate``, ``row``, ``video`` or ``warning``."""
+    data: dict[str, Any]
+
+
+def build_model(config: Config, env: gymnasium.Env, device: torch.device | str) -> WorldModel:
+    """Return the world model of ``config`` for the spaces of ``env``, with initial weights."""
+    assert env.observation_space.shape is not None
+    assert env.action_space.shape is not None
+    return WorldModel(
+        observation_shape=env.observation_space.shape,
+        num_actions=env.action_space.shape[0],
+        members=config.members,
+        config=config.model,
+        generator=torch_stream(config.seed, "initialise"),
+    ).to(device)
+
+
+class Trainer:
+    """One run in one folder. Iteration i: updates, evaluation if due, then an episode.
+
+    Nothing random has a state: episode n and update n draw from streams that their number
+    names. So whatever the moment of a stop, resuming from a checkpoint repeats what was lost
+    bit for bit.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: Path,
+        *,
+        resume: bool = False,
+        should_stop: Callable[[], bool] = lambda: False,
+        report: Callable[[Event], None] = lambda event: None,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        self.config, self.run = config, run
+        self.should_stop, self.report = should_stop, report
+        self.env = make_env(config.task, config.env)
+        self.model = build_model(config, self.env, device)
+        self.learner = Learner(self.model, config)
+        self.agent = Agent(self.model, config.resolved_planner)
+        self.progress = Progress()
+        if resume:
+            newest = checkpoint.latest(run)
+            self.progress = checkpoint.load_progress(newest)
+            checkpoint.load_model(newest, self.model)
+            checkpoint.load_optimiser(newest, self.model, self.learner.optimiser)
+            if self.iteration < config.train.episodes:
+                # A run that had ended goes on: its last row, without an episode, is done again.
+                rows = min(self.progress.metrics, self.iteration)
+                self.progress = dataclasses.replace(self.progress, metrics=rows)
+        elif (run / "config.json").exists():
+            raise RunError(f"{run} already holds a run; resume it or name another folder.")
+        else:
+            run.mkdir(parents=True, exist_ok=True)
+            configuration.save(config, run / "config.json")
+        self.replay = Replay(run / "episodes", int(config.train.replay_ram * 1e9))
+        self.replay.restore(self.progress.episodes)
+        self.metrics = Metrics(run, self.progress.metrics)
+        self._clock = (time.monotonic(), time.process_time())
+
+    @property
+    def iteration(self) -> int:
+        """Number of the current iteration: episodes collected with the agent."""
+        return max(0, self.progress.episodes - self.config.train.seed_episodes)
+
+    def train(self) -> bool:
+        """Run to the end and return True, or to a stop request and return False."""
+        try:
+            self._seed()
+            while self.iteration <= self.config.train.episodes and not self._finished():
+                self._iterate()
+        except Stopped:
+            self.save()
+            return False
+        except EnvError:
+            self.save()  # what was collected and learned before the fault is not lost
+            raise
+        finally:
+            self.close()
+        return True
+
+    def save(self) -> None:
+        """Write a checkpoint of the present state."""
+        self._advance()
+        checkpoint.save(
+            self.run,
+            self.model,
+            self.learner.optimiser,
+            self.progress,
+            self.config.train.keep_checkpoints,
+        )
+
+    def close(self) -> None:
+        """Release the environment and the log files."""
+        self.metrics.close()
+        self.env.close()
+
+    def _finished(self) -> bool:
+        return self.progress.metrics > self.config.train.episodes
+
+    def _advance(self, **changes: Any) -> None:
+        now, old = (time.monotonic(), time.process_time()), self._clock
+        self._clock = now
+        self.progress = dataclasses.replace(
+            self.progress,
+            seconds=self.progress.seconds + now[0] - old[0],
+            cpu_seconds=self.progress.cpu_seconds + now[1] - old[1],
+            **changes,
+        )
+
+    def _streams(self, name: str, number: int) -> tuple[int, torch.Generator, np.random.Generator]:
+        """Return the environment's seed and the agent's and NumPy's streams for an episode."""
+        seed = self.config.seed
+        return (
+            integer_seed(seed, f"{name}-environment", number),
+            torch_stream(seed, f"{name}-agent", number, device=self.learner.device),
+            numpy_stream(seed, f"{name}-numpy", number),
+        )
+
+    def _seed(self) -> None:
+        """Collect the random episodes (line 1)."""
+        train = self.config.train
+        while len(self.replay) < train.seed_episodes:
+            if self.should_stop():
+                raise Stopped
+            number = len(self.replay)
+            seed, _, rng = self._streams("collect", number)
+            self.replay.add(collect_random(self.env, seed, rng, train.absorbing_steps))
+            self._advance(episodes=len(self.replay))
+            self.report(Event("seed", {"done": len(self.replay), "of": train.seed_episodes}))
+
+    def _iterate(self) -> None:
+        iteration, train = self.iteration, self.config.train
+        self._learn()
+        row: dict[str, Any] = {
+            "episode": iteration,
+            "steps": self.replay.num_steps,
+            "updates": self.progress.updates,
+        }
+        count = max(1, self.progress.updates_since_episode)
+        losses = {f"loss_{k}": v / count for k, v in self.progress.loss_sums.items()}
+        last = iteration == train.episodes
+        if last or (train.evaluate_every and iteration and iteration % train.evaluate_every == 0):
+            row |= self._evaluate(iteration)
+        if last or (train.video_every and iteration and iteration % train.video_every == 0):
+            self._video(iteration)
+        changes: dict[str, Any] = {}
+        if not last:
+            row |= self._collect()
+            changes = {"updates_since_episode": 0, "loss_sums": {}, "episodes": len(self.replay)}
+        self._advance(metrics=self.progress.metrics + 1, **changes)
+        row |= losses
+        row["minutes"] = self.progress.seconds / 60
+        row["cpu_minutes"] = self.progress.cpu_seconds / 60
+        self.metrics.add(row)
+        self.report(Event("row", row))
+        if last or iteration % train.checkpoint_every == 0:
+            self.save()
+
+    def _learn(self) -> None:
+        """Fit the ensemble to the data (line 3)."""
+        train = self.config.train
+        self.model.train()
+        while self.progress.updates_since_episode < train.updates_per_episode:
+            if self.should_stop():
+                raise Stopped
+            values = self.learner.update(self.replay, self.progress.updates)
+            sums = self.progress.loss_sums
+            self._advance(
+                updates=self.progress.updates + 1,
+                updates_since_episode=self.progress.updates_since_episode + 1,
+                loss_sums={name: sums.get(name, 0.0) + value for name, value in values.items()},
+            )
+            done, of = self.progress.updates_since_episode, train.updates_per_episode
+            self.report(Event("update", {"done": done, "of": of, **values}))
+
+    def _collect(self) -> dict[str, Any]:
+        """Collect an episode with the agent (lines 4 to 11); it is on disk before we go on."""
+        train = self.config.train
+        seed, generator, rng = self._streams("collect", len(self.replay))
+        episode = collect_episode(
+            self.env,
+            self.agent,
+            seed,
+            generator,
+            rng,
+            train.exploration,
+            train.absorbing_steps,
+            self.should_stop,
+        )
+        self.replay.add(episode)
+        return {"train_return": float(episode.reward.sum(dtype=np.float64))}
+
+    def _evaluate(self, iteration: int) -> dict[str, Any]:
+        self.report(Event("evaluate", {"episodes": self.config.train.evaluation_episodes}))
+        returns = evaluate_agent(
+            self.config,
+            self.agent,
+            self.config.train.evaluation_episodes,
+            iteration,
+            self.should_stop,
+        )
+        return {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
+
+    def _video(self, iteration: int) -> None:
+        """Record an episode; a machine that cannot render still trains."""
+        seed, generator, _ = self._streams("video", iteration)
+        try:
+            frames, total = record_episode(
+                self.env, self.agent, seed, generator, should_stop=self.should_stop
+            )
+        except EnvError as error:
+            self.report(Event("warning", {"message": f"no video: {error}"}))
+            return
+        path = self.run / "videos" / f"episode-{iteration:05d}.mp4"
+        path.parent.mkdir(exist_ok=True)
+        write_video(frames, path, self.env.metadata.get("render_fps", 20))
+        self.metrics.add_video(frames, iteration)
+        self.report(Event("video", {"path": str(path), "return": total}))
+
+
+def evaluate_agent(
+    config: Config,
+    agent: Agent,
+    episodes: int,
+    number: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> list[float]:
+    """Return the returns of noise-free episodes, in fresh environments planned as one batch."""
+    envs = [make_env(config.task, config.env) for _ in range(episodes)]
+    seeds = [
+        integer_seed(config.seed, "evaluate-environment", number, index)
+        for index in range(episodes)
+    ]
+    generator = torch_stream(config.seed, "evaluate-agent", number, device=agent.device)
+    try:
+        return evaluate(envs, agent, seeds, generator, should_stop)
+    finally:
+        for env in envs:
+            env.close()

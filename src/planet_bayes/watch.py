@@ -1,0 +1,135 @@
+"""What a person sees while training: a progress bar, a row per episode, an orderly stop."""
+
+from __future__ import annotations
+
+import signal
+import time
+from types import FrameType
+from typing import Any
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from planet_bayes.config import Config
+from planet_bayes.train import Event
+
+
+class StopRequest:
+    """Turns the first Ctrl-C or SIGTERM into a request; the second Ctrl-C leaves at once."""
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.signal = 0
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> StopRequest:
+        for number in (signal.SIGINT, signal.SIGTERM):
+            self._before[number] = signal.signal(number, self._handle)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def requested(self) -> bool:
+        """Return whether someone asked to stop."""
+        return self.signal != 0
+
+    @property
+    def exit_code(self) -> int:
+        """128 + the signal, as shells have it: 130 for Ctrl-C, 143 for SIGTERM."""
+        return 128 + self.signal if self.signal else 0
+
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        if self.signal:
+            raise KeyboardInterrupt
+        self.signal = number
+        self.console.print("stopping: writing a checkpoint (Ctrl-C again leaves without one) …")
+
+
+_COLUMNS = (
+    ("episode", "episode", 7, "{:d}"),
+    ("steps", "steps", 7, "{:d}"),
+    ("train_return", "return", 8, "{:.1f}"),
+    ("evaluation_return", "evaluation", 10, "{:.1f}"),
+    ("loss_observation", "obs loss", 9, "{:.3f}"),
+    ("loss_reward", "rew loss", 9, "{:.4f}"),
+    ("loss_kl_nats", "KL", 7, "{:.2f}"),
+    ("minutes", "minutes", 7, "{:.1f}"),
+)
+
+
+class Watcher:
+    """Prints events; in a terminal, with a live bar and the time left."""
+
+    def __init__(self, console: Console, config: Config) -> None:
+        self.console, self.config = console, config
+        self.bar = Progress(
+            TextColumn("{task.description:<28}"),
+            BarColumn(),
+            TextColumn("{task.percentage:3.0f} %"),
+            TimeElapsedColumn(),
+            TextColumn("{task.fields[left]}"),
+            console=console,
+            disable=not console.is_terminal,
+        )
+        self.task = self.bar.add_task("seed episodes", total=config.train.episodes + 1, left="")
+        self.began: tuple[float, float] | None = None
+        self.iteration = 0
+        self.header = False
+
+    def __enter__(self) -> Watcher:
+        self.bar.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.bar.stop()
+
+    def __call__(self, event: Event) -> None:
+        """Show an event."""
+        data = event.data
+        if event.kind == "seed":
+            self.bar.update(self.task, description=f"seed episode {data['done']}/{data['of']}")
+        elif event.kind == "update":
+            share = 0.5 * data["done"] / data["of"]  # the other half is acting
+            text = f"episode {self.iteration}: learning {data['done']}/{data['of']}"
+            self._move(self.iteration + share, text)
+        elif event.kind == "evaluate":
+            self._move(None, f"episode {self.iteration}: {data['episodes']} evaluations")
+        elif event.kind == "row":
+            self._row(data)
+            self.iteration = data["episode"] + 1
+            self._move(float(self.iteration), f"episode {self.iteration}")
+        elif event.kind == "video":
+            self.console.print(f"video (return {data['return']:.1f}): {data['path']}")
+        elif event.kind == "warning":
+            self.console.print(f"[yellow]{data['message']}[/]")
+
+    def _move(self, completed: float | None, text: str) -> None:
+        if completed is None:
+            self.bar.update(self.task, description=text)
+            return
+        now = time.monotonic()
+        if self.began is None:
+            self.began = (now, completed)
+        left = ""
+        done = completed - self.began[1]
+        if done >= 0.5:
+            pace = (now - self.began[0]) / done
+            left = (
+                f"about {self._minutes(pace * (self.config.train.episodes + 1 - completed))} left"
+            )
+        self.bar.update(self.task, completed=completed, description=text, left=left)
+
+    @staticmethod
+    def _minutes(seconds: float) -> str:
+        return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
+
+    def _row(self, data: dict[str, Any]) -> None:
+        if not self.header:
+            self.console.print("  ".join(f"{title:>{width}}" for _, title, width, _ in _COLUMNS))
+            self.header = True
+        cells = []
+        for name, _, width, form in _COLUMNS:
+            cells.append(f"{form.format(data[name]) if name in data else '':>{width}}")
+        self.console.print("  ".join(cells))

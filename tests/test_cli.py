@@ -1,0 +1,124 @@
+"""The command line, as a person uses it: in a process of its own."""
+
+import json
+import os
+import shlex
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from planet_bayes import cli
+from planet_bayes.train import checkpoint
+from test_train import assert_same_run
+
+TINY = shlex.split(
+    "--task toy_reach --env.max-steps 12 --threads 1 --num-members 2 --num-trajectories 24 "
+    "--model.deter 8 --model.stoch 4 --model.hidden 8 --model.vector-units 8 "
+    "--model.reward-units 8 --model.reward-layers 1 --planner.horizon 4 "
+    "--planner.num-iterations 2 --train.seed-episodes 2 --train.batch-size 4 "
+    "--train.sequence-length 6 --train.evaluation-episodes 2"
+)
+
+
+def start(*words: str, cwd: Path) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-m", "planet_bayes.cli", *words],
+        cwd=cwd,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        env={**os.environ, "COLUMNS": "200"},
+    )
+
+
+def finish(process: subprocess.Popen) -> tuple[int, str]:
+    output, _ = process.communicate(timeout=120)
+    return process.returncode, output
+
+
+def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
+    """Ctrl-C while it learns, go on, and end as a run that was never stopped."""
+    words = ["train", *TINY, "--train.episodes", "2", "--train.updates-per-episode", "150"]
+    whole = start(*words, "--run", "whole", cwd=tmp_path)
+    stopped = start(*words, "--run", "stopped", cwd=tmp_path)
+    metrics = tmp_path / "stopped" / "metrics.jsonl"
+    deadline = time.monotonic() + 100
+    while not (metrics.exists() and metrics.read_text().count("\n")):
+        assert time.monotonic() < deadline
+        assert stopped.poll() is None
+        time.sleep(0.02)
+    stopped.send_signal(signal.SIGINT)
+    code, output = finish(stopped)
+    assert code == 130, output
+    assert "planet-bayes train --resume stopped" in output
+    assert checkpoint.load_progress(checkpoint.latest(tmp_path / "stopped")).episodes < 4
+    code, output = finish(start("train", "--resume", "stopped", cwd=tmp_path))
+    assert code == 0, output
+    code, output = finish(whole)
+    assert code == 0, output
+    assert "done." in output
+    assert "metrics.csv" in output
+    assert_same_run(tmp_path / "whole", tmp_path / "stopped")
+
+    code, output = finish(start("evaluate", "whole", "--episodes", "2", cwd=tmp_path))
+    assert code == 0, output
+    assert "random actions" in output
+    result = json.loads((tmp_path / "whole" / "evaluation.json").read_text())
+    assert len(result["returns"]) == 2
+    assert (tmp_path / "whole" / "evaluation.mp4").stat().st_size > 500
+
+
+def test_termination_checkpoints_and_says_so(tmp_path: Path) -> None:
+    process = start("train", *TINY, "--run", "run", cwd=tmp_path)
+    while not list(tmp_path.glob("run/checkpoints/*/progress.json")):
+        assert process.poll() is None
+        time.sleep(0.02)
+    process.send_signal(signal.SIGTERM)
+    code, output = finish(process)
+    assert code == 143, output
+    checkpoint.load_progress(checkpoint.latest(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["train", "--task", "cartpole_swngup"], "did you mean 'cartpole_swingup'"),
+        (["train", "--preset", "laptp"], "did you mean 'laptop'"),
+        (["train", "--resume", "nowhere"], "not a folder"),
+        (["train", "--resume", "."], "not a run folder"),
+        (["train", "--planner.proposal", "mixtur"], "did you mean 'mixture'"),
+        (["train", "--task", "toy_reach", "--device", "cuda:99"], "cannot be used"),
+        (["train", "--task", "CartPole-v1"], "Discrete"),
+        (["evaluate", "nowhere"], "not a folder"),
+    ],
+)
+def test_mistakes_get_one_sentence(
+    words: list[str],
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(words) == 2
+    assert message in capsys.readouterr().err
+    assert not list(tmp_path.glob("runs/*"))  # a run that could not begin leaves no folder
+
+
+def test_a_misspelt_option_is_refused_with_the_nearest(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    with pytest.raises(SystemExit):
+        cli.main(["train", "--train.epsodes", "3"])
+    assert "--train.episodes" in capsys.readouterr().err
+
+
+def test_tasks_are_listed(capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["tasks"]) == 0
+    output = capsys.readouterr().out
+    for name in ("cup_catch", "finger_spin", "cheetah_run", "walker_run", "toy_reach"):
+        assert name in output

@@ -1,0 +1,93 @@
+"""Replay: what is stored comes back, memory stays bounded, short episodes are padded."""
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.replay import Replay
+from planet_bayes.types import Episode
+
+
+def episode(number: int, length: int, pixels: bool = False) -> Episode:
+    """Return an episode whose entries say where they are from: episode · 100 + step."""
+    code = np.arange(length) + 100 * number
+    observation = np.stack([code, -code], 1).astype(np.float32)
+    if pixels:
+        observation = np.full((length, 8, 8, 3), number, np.uint8)
+    return Episode(observation, code[:, None].astype(np.float32), code.astype(np.float32))
+
+
+def test_sequences_are_whole_and_aligned(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for number in range(3):
+        replay.add(episode(number, 10 + number))
+    batch = replay.sample(np.random.default_rng(0), 2, 50, 4)
+    assert batch.observation.shape == (2, 50, 4, 2)
+    assert batch.action.shape == (2, 50, 4, 1)
+    assert torch.equal(batch.observation[..., 0], batch.reward)
+    assert torch.equal(batch.action[..., 0], batch.reward)
+    assert bool((batch.reward.diff(dim=-1) == 1).all())  # consecutive steps of one episode
+    assert bool((batch.mask == 1).all())
+    starts = batch.reward[..., 0].flatten()
+    assert set((starts // 100).tolist()) == {0, 1, 2}
+    # The first and the last possible start both occur.
+    assert set((starts % 100)[starts < 100].tolist()) == set(range(7))
+
+
+def test_short_episodes_are_padded_and_masked(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    replay.add(episode(1, 3))
+    batch = replay.sample(np.random.default_rng(0), 1, 2, 5)
+    assert batch.mask[0, 0].tolist() == [1, 1, 1, 0, 0]
+    assert batch.reward[0, 1].tolist() == [100, 101, 102, 0, 0]
+
+
+def test_memory_is_bounded_and_results_are_the_same(tmp_path: Path) -> None:
+    size = episode(0, 10, pixels=True).num_bytes
+    small, large = Replay(tmp_path / "a", ram_bytes=int(2.5 * size)), Replay(tmp_path / "b")
+    for number in range(8):
+        small.add(episode(number, 10, pixels=True))
+        large.add(episode(number, 10, pixels=True))
+    for seed in range(5):
+        one = small.sample(np.random.default_rng(seed), 1, 6, 5)
+        two = large.sample(np.random.default_rng(seed), 1, 6, 5)
+        assert torch.equal(one.observation, two.observation)
+        assert one.observation.dtype == torch.uint8
+        assert sum(e.num_bytes for e in small._cache.values()) <= 2.5 * size
+    assert len(large._cache) == 8
+
+
+def test_restore_takes_the_first_and_deletes_the_rest(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for number in range(4):
+        replay.add(episode(number, 5))
+    again = Replay(tmp_path)
+    again.restore(2)
+    assert len(again) == 2
+    assert again.num_steps == 8
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000.npz", "000001.npz"]
+
+
+def test_a_missing_or_damaged_episode_is_named(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    replay.add(episode(0, 5))
+    with pytest.raises(RunError, match=r"000001\.npz"):
+        Replay(tmp_path).restore(2)
+    path = tmp_path / "000000.npz"
+    path.write_bytes(path.read_bytes()[:50])
+    with pytest.raises(RunError, match="missing or damaged"):
+        Replay(tmp_path).restore(1)
+
+
+def test_nothing_is_unpickled(tmp_path: Path) -> None:
+    np.savez(tmp_path / "000000.npz", observation=np.array([object()]), action=1, reward=1)
+    with pytest.raises(RunError, match="missing or damaged"):
+        Replay(tmp_path).restore(1)
+
+
+def test_an_empty_replay_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="empty"):
+        Replay(tmp_path).sample(np.random.default_rng(0), 1, 1, 1)

@@ -1,0 +1,317 @@
+"""The training loop: resume to the bit, stop in order, fail without loss."""
+
+import dataclasses
+import json
+import math
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+from safetensors.torch import load_file
+
+import planet_bayes
+from planet_bayes import runs
+from planet_bayes.config import Config
+from planet_bayes.envs import EnvConfig
+from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
+from planet_bayes.train import Event, Trainer, checkpoint
+from planet_bayes.train.learner import Learner
+from planet_bayes.train.metrics import read_metrics
+
+
+def newest_weights(run: Path) -> dict[str, torch.Tensor]:
+    found = checkpoint.latest(run)
+    model = load_file(found / "model.safetensors")
+    return model | {f"adam.{k}": v for k, v in load_file(found / "optimiser.safetensors").items()}
+
+
+def assert_same_run(left: Path, right: Path) -> None:
+    """Weights, moments, replay and metrics are equal to the bit; wall-clock is left out."""
+    a, b = newest_weights(left), newest_weights(right)
+    assert a.keys() == b.keys()
+    assert all(torch.equal(a[name], b[name]) for name in a)
+    rows = [read_metrics(run / "metrics.jsonl") for run in (left, right)]
+    for row in (*rows[0], *rows[1]):
+        del row["minutes"], row["cpu_minutes"]
+    assert rows[0] == rows[1]
+    names = [
+        sorted(path.name for path in (run / "episodes").glob("*.npz")) for run in (left, right)
+    ]
+    assert names[0] == names[1]
+    for name in names[0]:
+        with np.load(left / "episodes" / name) as one, np.load(right / "episodes" / name) as two:
+            assert all(np.array_equal(one[key], two[key]) for key in one.files)
+
+
+def stop_after(calls: int) -> Callable[[], bool]:
+    """Ask to stop at the n-th time that the loop looks: inside updates or inside episodes."""
+    left = calls
+
+    def should_stop() -> bool:
+        nonlocal left
+        left -= 1
+        return left < 0
+
+    return should_stop
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run that was never stopped; not to be written to."""
+    path, ended = runs.train(tiny, tmp_path_factory.mktemp("finished") / "run")
+    assert ended
+    return path
+
+
+@pytest.fixture
+def reference(finished: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(finished, tmp_path / "reference")
+    return tmp_path / "reference"
+
+
+def test_a_run_leaves_what_it_promises(tiny: Config, tmp_path: Path) -> None:
+    tiny = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, video_every=2))
+    reference, _ = runs.train(tiny, tmp_path / "run")
+    rows = read_metrics(reference / "metrics.jsonl")
+    assert [row["episode"] for row in rows] == [0, 1, 2, 3]
+    assert all(math.isfinite(row["loss_total"]) for row in rows)
+    assert ["train_return" in row for row in rows] == [True, True, True, False]
+    assert [len(row.get("evaluation_returns", [])) for row in rows] == [0, 0, 2, 2]
+    lines = (reference / "metrics.csv").read_text().splitlines()
+    assert len(lines) == 5
+    assert lines[0].startswith("episode,steps,updates")
+    assert sorted(p.name for p in (reference / "videos").glob("*.mp4")) == [
+        "episode-00002.mp4",
+        "episode-00003.mp4",
+    ]
+    assert len(list((reference / "episodes").glob("*.npz"))) == 5
+    assert len(checkpoint.list_checkpoints(reference)) == tiny.train.keep_checkpoints
+    assert list((reference / "tensorboard").iterdir())
+    saved = planet_bayes.config.load(reference / "config.json")
+    assert saved == dataclasses.replace(tiny, threads=1)
+
+
+def test_same_seed_same_run_and_another_seed_another(
+    reference: Path, tiny: Config, tmp_path: Path
+) -> None:
+    again, _ = runs.train(tiny, tmp_path / "again")
+    assert_same_run(reference, again)
+    other, _ = runs.train(dataclasses.replace(tiny, seed=4), tmp_path / "other")
+    first, second = newest_weights(reference), newest_weights(other)
+    assert any(not torch.equal(first[name], second[name]) for name in first)
+
+
+# Looks happen 2 times in seeding, 4 per update phase, 12 per episode, 12 per evaluation.
+@pytest.mark.parametrize("calls", [0, 1, 3, 4, 8, 25, 47, 55, 70, 77])
+def test_resume_is_bit_identical(reference: Path, tiny: Config, tmp_path: Path, calls: int) -> None:
+    path = tmp_path / "stopped"
+    _, ended = runs.train(tiny, path, should_stop=stop_after(calls))
+    assert not ended
+    _, ended = runs.train(runs.resume_config(path), path, resume=True)
+    assert ended
+    assert_same_run(reference, path)
+
+
+def test_stopped_again_and_again(reference: Path, tiny: Config, tmp_path: Path) -> None:
+    path = tmp_path / "stopped"
+    _, ended = runs.train(tiny, path, should_stop=stop_after(5))
+    # 30 looks are enough for an iteration with its evaluation, not for two.
+    for _ in range(3):
+        assert not ended
+        config = runs.resume_config(path)
+        _, ended = runs.train(config, path, resume=True, should_stop=stop_after(30))
+    _, ended = runs.train(runs.resume_config(path), path, resume=True)
+    assert ended
+    assert_same_run(reference, path)
+
+
+def test_a_longer_run_goes_on_from_a_finished_one(
+    finished: Path, tiny: Config, tmp_path: Path
+) -> None:
+    short = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, episodes=1))
+    path, _ = runs.train(short, tmp_path / "run")
+    longer = runs.resume_config(path, tiny)
+    _, ended = runs.train(longer, path, resume=True)
+    assert ended
+    assert [row["episode"] for row in read_metrics(path / "metrics.jsonl")] == [0, 1, 2, 3]
+    assert_same_run(finished, path)
+
+
+def test_only_harmless_settings_change_on_resume(reference: Path, tiny: Config) -> None:
+    changed = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, deter=9))
+    with pytest.raises(ConfigError, match=r"model\.deter cannot be changed"):
+        runs.resume_config(reference, changed)
+
+
+def test_loaded_run_acts_and_evaluates(reference: Path) -> None:
+    run = planet_bayes.load_run(reference)
+    env = run.make_env()
+    observation, _ = env.reset(seed=1)
+    action, carry, _ = run.agent.act(run.agent.initial(), observation[None], torch.Generator())
+    assert action.shape == (1, 2)
+    assert carry.plan is not None
+    assert planet_bayes.evaluate(run, 2) == planet_bayes.evaluate(run, 2)
+    assert len(planet_bayes.evaluate(run, 3)) == 3
+    assert planet_bayes.evaluate(run, 2) != planet_bayes.evaluate(run, 2, number=1)
+
+
+def test_pixels_train_and_film(tiny: Config, tmp_path: Path) -> None:
+    config = dataclasses.replace(
+        tiny,
+        env=EnvConfig(observation="pixels", image_size=32, max_steps=6),
+        model=dataclasses.replace(tiny.model, image_depth=2),
+        loss=dataclasses.replace(tiny.loss, decode_fraction=0.5),
+        train=dataclasses.replace(tiny.train, episodes=1),
+    )
+    path, ended = runs.train(config, tmp_path / "run")
+    assert ended
+    with np.load(path / "episodes" / "000000.npz") as arrays:
+        assert arrays["observation"].dtype == np.uint8
+        assert arrays["observation"].shape == (7, 32, 32, 3)
+    assert (path / "videos" / "episode-00001.mp4").stat().st_size > 500
+
+
+@pytest.mark.parametrize("sharing", ["own", "shared", "split"])
+@pytest.mark.parametrize("method", ["planet", "e_only", "m_only", "planet_bayes"])
+def test_each_method_and_sharing_trains(
+    tiny: Config, tmp_path: Path, method: str, sharing: str
+) -> None:
+    train = dataclasses.replace(tiny.train, episodes=1, batch_sharing=sharing, video_every=0)
+    config = dataclasses.replace(tiny, method=method, train=train)
+    trainer = Trainer(config, tmp_path / "run")
+    assert trainer.train()
+    assert trainer.model.members == (2 if method in ("e_only", "planet_bayes") else 1)
+    planner = trainer.agent.planner
+    assert planner.num_components == (2 if method in ("m_only", "planet_bayes") else 1)
+    assert planner.num_candidates * trainer.model.members == config.num_trajectories
+
+
+def test_learning_lowers_the_loss(tiny: Config, tmp_path: Path) -> None:
+    train = dataclasses.replace(tiny.train, episodes=0, updates_per_episode=150, video_every=0)
+    seen: list[float] = []
+
+    def report(event: Event) -> None:
+        if event.kind == "update":
+            seen.append(event.data["total"])
+
+    runs.train(dataclasses.replace(tiny, train=train), tmp_path / "run", report=report)
+    assert np.mean(seen[-20:]) < 0.5 * np.mean(seen[:5])
+
+
+class Faulty(gymnasium.Env):
+    """Works for a number of steps in all, then returns or raises what the test wants."""
+
+    observation_space = gymnasium.spaces.Box(-1, 1, (2,), np.float32)
+    action_space = gymnasium.spaces.Box(-2, 2, (1,), np.float32)
+    fault = "none"
+    good_steps = 45
+    count = 0
+    ends_at: int | None = None
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.time = 0
+        return np.zeros(2, np.float32), {}
+
+    def step(self, action):
+        Faulty.count += 1
+        self.time += 1
+        observation, reward = np.full(2, 0.1 * self.time, np.float32), 1.0
+        if Faulty.count > self.good_steps:
+            if self.fault == "nan reward":
+                reward = float("nan")
+            elif self.fault == "nan observation":
+                observation[0] = np.nan
+            elif self.fault == "raise":
+                raise RuntimeError("motor unplugged")
+        return observation, reward, self.time == self.ends_at, self.time >= 10, {}
+
+
+@pytest.fixture
+def faulty(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> Config:
+    monkeypatch.setattr(Faulty, "count", 0)
+    return dataclasses.replace(
+        tiny,
+        task=f"{__name__}:Faulty",
+        env=EnvConfig(observation="state"),
+        train=dataclasses.replace(tiny.train, evaluate_every=0, video_every=0),
+    )
+
+
+@pytest.mark.parametrize("fault", ["nan reward", "nan observation", "raise"])
+def test_a_fault_of_the_environment_loses_nothing(
+    faulty: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fault: str
+) -> None:
+    monkeypatch.setattr(Faulty, "fault", fault)
+    path = tmp_path / "run"
+    with pytest.raises(EnvError, match="step"):
+        runs.train(faulty, path)
+    progress = checkpoint.load_progress(checkpoint.latest(path))
+    assert progress.episodes == 4  # 2 seed episodes and 2 with the agent, 10 steps each
+    assert progress.updates == 12  # those of the iteration in which it broke are kept too
+    monkeypatch.setattr(Faulty, "fault", "none")
+    _, ended = runs.train(runs.resume_config(path), path, resume=True)
+    assert ended
+
+
+def test_terminal_episodes_are_extended_by_absorbing_steps(
+    faulty: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Faulty, "ends_at", 4)
+    train = dataclasses.replace(faulty.train, absorbing_steps=5)
+    path, _ = runs.train(dataclasses.replace(faulty, train=train), tmp_path / "run")
+    with np.load(path / "episodes" / "000003.npz") as arrays:
+        assert arrays["reward"].tolist() == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0]
+        assert np.all(arrays["observation"][4:] == arrays["observation"][4])
+
+
+def test_a_non_finite_loss_stops_and_keeps_the_last_checkpoint(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "run"
+    original = Learner.sample
+
+    def poisoned(self: Learner, replay, number: int):
+        batch = original(self, replay, number)
+        return dataclasses.replace(batch, reward=batch.reward * np.nan) if number == 6 else batch
+
+    monkeypatch.setattr(Learner, "sample", poisoned)
+    with pytest.raises(NumericalError, match="update 6: reward"):
+        runs.train(tiny, path)
+    assert all(bool(torch.isfinite(value).all()) for value in newest_weights(path).values())
+    monkeypatch.undo()
+    _, ended = runs.train(runs.resume_config(path), path, resume=True)
+    assert ended
+
+
+def test_run_folders_that_are_none(tmp_path: Path, reference: Path, tiny: Config) -> None:
+    with pytest.raises(RunError, match="not a folder"):
+        planet_bayes.load_run(tmp_path / "nowhere")
+    with pytest.raises(RunError, match="not a run folder"):
+        planet_bayes.load_run(tmp_path)
+    with pytest.raises(RunError, match="already holds a run"):
+        runs.train(tiny, reference)
+    newest = checkpoint.latest(reference)
+    (newest / "progress.json").write_text("{")
+    with pytest.raises(RunError, match="damaged"):
+        planet_bayes.load_run(reference)
+
+
+def test_a_damaged_weight_file_is_named(reference: Path) -> None:
+    path = checkpoint.latest(reference) / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(RunError, match=r"model\.safetensors is missing or damaged"):
+        planet_bayes.load_run(reference)
+
+
+def test_weights_of_another_shape_are_refused(reference: Path) -> None:
+    config = json.loads((reference / "config.json").read_text())
+    config["model"]["deter"] = 16
+    (reference / "config.json").write_text(json.dumps(config))
+    with pytest.raises(RunError, match="does not fit the model"):
+        planet_bayes.load_run(reference)
