@@ -188,6 +188,7 @@ def objective(
     free_nats: float,
     kl_scale: float,
     reward_scale: float,
+    observation_scale: float,
 ) -> Objective:
     """Eq. 2 of one member, averaged over the real steps: [B, T, ...] data, B lengths."""
     count, image, score, clipped, plain = 0, 0.0, 0.0, 0.0, 0.0
@@ -207,7 +208,7 @@ def objective(
             plain += nats
             count += 1
     return Objective(
-        observation=image / count,
+        observation=observation_scale * image / count,
         reward=reward_scale * score / count,
         kl=kl_scale * clipped / count,
         kl_nats=plain / count,

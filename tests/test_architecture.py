@@ -24,9 +24,15 @@ ALLOWED = {
     "train": {"agent", "config", "envs", "models", "planner", "replay", *BASE},
     "runs": {"agent", "config", "envs", "models", "train", *BASE},
     "watch": {"config", "train"},
+    "experiments": set(),
     "cli": {"runs", "watch", "config", "envs", "planner", "train", *BASE},
 }
-THIRD_PARTY = {"planner": {"torch"}, "models": {"torch"}, "agent": {"torch", "numpy"}}
+THIRD_PARTY = {
+    "planner": {"torch"},
+    "models": {"torch"},
+    "agent": {"torch", "numpy"},
+    "experiments": {"matplotlib"},
+}
 
 
 def imports(path: Path) -> set[str]:

@@ -295,7 +295,7 @@ def test_the_objective_is_the_equations(
     for b, length in enumerate(lengths):
         batch.mask[:, b, length:] = 0
     middle = model.loss(batch, PLAIN, seeded(11))["kl_nats"].mean().item()
-    config = LossConfig(free_nats=middle, kl_scale=0.7, reward_scale=3.0)
+    config = LossConfig(free_nats=middle, kl_scale=0.7, reward_scale=3.0, observation_scale=1.5)
     calls = record(monkeypatch, model, "observe")
     got = model.loss(batch, config, seeded(11))
     embed, action, noise = calls[0]
@@ -318,6 +318,7 @@ def test_the_objective_is_the_equations(
             config.free_nats,
             config.kl_scale,
             config.reward_scale,
+            config.observation_scale,
         )
         for name, value in dataclasses.asdict(expected).items():
             assert got[name][e].item() == pytest.approx(value, rel=1e-10), name
@@ -1219,6 +1220,7 @@ LOSS_CHANGES: dict[str, tuple[Any, set[str]]] = {
     "kl_balance": (0.8, set()),
     "kl_scale": (0.5, {"total", "kl"}),
     "reward_scale": (2.0, {"total", "reward"}),
+    "observation_scale": (2.0, {"total", "observation"}),
     "decode_fraction": (0.5, {"total", "observation"}),
 }
 
@@ -1242,7 +1244,7 @@ def test_the_defaults_are_planets() -> None:
     assert (model.reward_units, model.reward_layers) == (300, 3)
     assert (model.latent_noise, model.latent_samples) == ("independent", 1)
     assert (loss.free_nats, loss.kl_balance, loss.kl_scale) == (3.0, None, 1.0)
-    assert (loss.reward_scale, loss.decode_fraction) == (10.0, 1.0)
+    assert (loss.reward_scale, loss.observation_scale, loss.decode_fraction) == (10.0, 1.0, 1.0)
 
 
 @pytest.mark.parametrize(
@@ -1253,6 +1255,7 @@ def test_the_defaults_are_planets() -> None:
         *((ModelConfig, name, -1) for name in ("vector_layers", "reward_layers")),
         (ModelConfig, "min_std", 0.0),
         *((LossConfig, name, -0.1) for name in ("free_nats", "kl_scale", "reward_scale")),
+        (LossConfig, "observation_scale", -0.1),
         *((LossConfig, "kl_balance", value) for value in (-0.1, 1.1)),
         *((LossConfig, "decode_fraction", value) for value in (0.0, 1.1)),
     ],

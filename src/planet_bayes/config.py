@@ -168,19 +168,20 @@ def _laptop() -> Config:
     return Config(
         task="cartpole_swingup",
         num_trajectories=300,
+        env=EnvConfig(image_size=32),
         model=ModelConfig(
             deter=100,
             stoch=20,
             hidden=100,
             activation="elu",
-            image_depth=8,
+            image_depth=16,
             vector_units=100,
             reward_units=100,
             reward_layers=2,
             latent_noise="shared",
         ),
         loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.2),
-        planner=PlannerConfig(num_iterations=5, execute="mean"),
+        planner=PlannerConfig(horizon=15, num_iterations=5, initial_std=1.0, execute="mean"),
         train=TrainConfig(
             episodes=200,
             batch_size=20,
@@ -197,7 +198,7 @@ def _quick() -> Config:
         laptop,
         env=EnvConfig(observation="sensors"),
         loss=dataclasses.replace(laptop.loss, decode_fraction=1.0),
-        train=dataclasses.replace(laptop.train, episodes=24, evaluate_every=8, video_every=0),
+        train=dataclasses.replace(laptop.train, episodes=20, evaluate_every=10, video_every=0),
     )
 
 

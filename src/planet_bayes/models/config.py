@@ -72,12 +72,15 @@ class LossConfig:
     """Weight of the KL."""
     reward_scale: float = 10.0
     """Weight of the reward's log likelihood."""
+    observation_scale: float = 1.0
+    """Weight of the observation's log likelihood: with 1 its Gaussian has unit variance, with
+    s a variance of 1 / s. An image has thousands of entries, a few sensors want more weight."""
     decode_fraction: float = 1.0
     """Share of its frames, picked at random, that each member decodes; the observation loss
     is scaled so that its expectation stays the same."""
 
     def __post_init__(self) -> None:
-        for name in ("free_nats", "kl_scale", "reward_scale"):
+        for name in ("free_nats", "kl_scale", "reward_scale", "observation_scale"):
             if not getattr(self, name) >= 0:
                 raise ConfigError(f"loss.{name} must not be negative, got {getattr(self, name)}.")
         if self.kl_balance is not None and not 0 <= self.kl_balance <= 1:

@@ -150,7 +150,8 @@ class WorldModel(nn.Module):
         decoded = self.decode(features.flatten(1, 2)[row, index])  # [E, F, *event]
         target = inputs.flatten(1, 2)[row if inputs.shape[0] > 1 else 0, index]
         event = target.ndim - 2
-        observation = (losses.squared_error(target, decoded, event) * weight).sum(-1)
+        error = losses.squared_error(target, decoded, event)
+        observation = config.observation_scale * (error * weight).sum(-1)
 
         reward_error = losses.squared_error(batch.reward, self.reward(features), 0)
         reward = config.reward_scale * losses.masked_mean(reward_error, batch.mask)

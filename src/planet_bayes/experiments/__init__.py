@@ -1,0 +1,1 @@
+"""Results and figures: made from the files under ``results/`` alone, without PyTorch."""

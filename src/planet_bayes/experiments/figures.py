@@ -1,0 +1,102 @@
+"""Figures from committed curves.
+
+``python -m planet_bayes.experiments.figures results/first`` reads
+``results/first/<method>/<task>/seed-*.csv`` and ``baselines.json``, and writes
+``results/first/curves.png``: one panel per method and task, one line per seed.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import matplotlib
+from matplotlib.axes import Axes
+
+matplotlib.use("Agg")
+import matplotlib.pyplot as plt
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One seed's run."""
+
+    seed: str
+    episode: list[int]
+    train_return: list[float | None]
+    evaluation_return: list[float | None]
+    cpu_minutes: list[float]
+
+
+def read_curve(path: Path) -> Curve:
+    """Read a metrics.csv."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def column(name: str) -> list[float | None]:
+        return [float(row[name]) if row.get(name) else None for row in rows]
+
+    return Curve(
+        seed=path.stem.removeprefix("seed-"),
+        episode=[int(row["episode"]) for row in rows],
+        train_return=column("train_return"),
+        evaluation_return=column("evaluation_return"),
+        cpu_minutes=[float(row["cpu_minutes"]) for row in rows],
+    )
+
+
+def read_experiment(folder: Path) -> dict[str, list[Curve]]:
+    """Return the curves of an experiment by ``method/task``."""
+    found: dict[str, list[Curve]] = {}
+    for path in sorted(folder.glob("*/*/seed-*.csv")):
+        found.setdefault(f"{path.parts[-3]}/{path.parts[-2]}", []).append(read_curve(path))
+    if not found:
+        raise SystemExit(f"{folder}: no curves; expected <method>/<task>/seed-<n>.csv")
+    return found
+
+
+def draw(axes: Axes, title: str, curves: list[Curve], baselines: dict[str, float]) -> None:
+    """Draw one panel: lines for collected episodes, dots for noise-free evaluations."""
+    for index, curve in enumerate(curves):
+        colour = f"C{index}"
+        kept = [(e, r) for e, r in zip(curve.episode, curve.train_return, strict=True) if r]
+        axes.plot(*zip(*kept, strict=True), color=colour, alpha=0.45, linewidth=1.2)
+        seen = [
+            (e, r)
+            for e, r in zip(curve.episode, curve.evaluation_return, strict=True)
+            if r is not None
+        ]
+        label = f"seed {curve.seed} ({curve.cpu_minutes[-1]:.0f} min of one core)"
+        axes.plot(*zip(*seen, strict=True), "o-", color=colour, markersize=5, label=label)
+    for name, value in baselines.items():
+        axes.axhline(value, color="grey", linestyle=":", linewidth=1)
+        axes.annotate(name, (0, value), fontsize=7, color="grey", va="bottom")
+    axes.set_title(title.replace("/", ", "), fontsize=10)
+    axes.set_xlabel("episodes collected with the agent")
+    axes.set_ylabel("return")
+    axes.set_ylim(bottom=0)
+    axes.grid(alpha=0.2)
+    axes.legend(fontsize=7, title="dots: noise-free evaluation", title_fontsize=7)
+
+
+def main(folder: Path) -> Path:
+    """Draw all curves of an experiment and return the figure's path."""
+    found = read_experiment(folder)
+    baselines = json.loads((folder / "baselines.json").read_text())
+    figure, panels = plt.subplots(1, len(found), figsize=(5.2 * len(found), 3.8), squeeze=False)
+    for axes, (title, curves) in zip(panels[0], found.items(), strict=True):
+        task = title.split("/")[1].rsplit("-", 1)[0]
+        levels = {f"{name} actions": v["mean"] for name, v in baselines.get(task, {}).items()}
+        draw(axes, title, curves, levels)
+    figure.tight_layout()
+    path = folder / "curves.png"
+    figure.savefig(path, dpi=130)
+    plt.close(figure)
+    return path
+
+
+if __name__ == "__main__":
+    print(main(Path(sys.argv[1])))

@@ -1,0 +1,67 @@
+"""What the README and the examples say is run here, so that it stays true."""
+
+import json
+import re
+import runpy
+from pathlib import Path
+
+import pytest
+
+from planet_bayes.config import PRESETS
+from planet_bayes.envs import EnvConfig, make_env
+from planet_bayes.experiments import figures
+
+ROOT = Path(__file__).parent.parent
+README = (ROOT / "README.md").read_text()
+
+
+def test_the_readmes_planner_runs(capsys: pytest.CaptureFixture) -> None:
+    (block,) = [b for b in re.findall(r"```python\n(.*?)```", README, re.S) if "class Cart" in b]
+    exec(block, {})
+    assert "tensor([[" in capsys.readouterr().out
+
+
+def test_the_planner_example_keeps_both_ways_with_paets_only(
+    capsys: pytest.CaptureFixture,
+) -> None:
+    runpy.run_path(str(ROOT / "examples" / "plan_in_your_own_model.py"))
+    cem, paets = capsys.readouterr().out.split("paets:")
+    assert len({"left", "right"} & set(cem.split())) == 1
+    assert {"left", "right"} <= set(paets.split())
+
+
+def test_the_example_environment_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    env = make_env("examples.own_env:make", EnvConfig("state"))
+    observation, _ = env.reset(seed=0)
+    assert observation.shape == (1,)
+    cold = sum(float(env.step([-1.0])[1]) for _ in range(100))
+    env.reset(seed=0)
+    warm = sum(float(env.step([-0.7])[1]) for _ in range(100))
+    assert warm > cold  # heating helps
+
+
+def test_the_readmes_presets_are_the_codes() -> None:
+    for name, config in PRESETS.items():
+        (line,) = [row for row in README.splitlines() if row.startswith(f"| `{name}` |")]
+        assert f"{config.model.deter} / {config.model.stoch}" in line
+        planner = config.resolved_planner
+        numbers = (config.num_trajectories, planner.horizon, planner.num_iterations)
+        assert " × ".join(map(str, numbers)) in line
+        if config.env.observation == "pixels":
+            assert f"{config.env.image_size}×{config.env.image_size} pixels" in line
+
+
+def test_figures_are_made_from_the_files_alone(tmp_path: Path) -> None:
+    folder = tmp_path / "planet_bayes" / "some_task-sensors"
+    folder.mkdir(parents=True)
+    (folder / "seed-0.csv").write_text(
+        "episode,train_return,evaluation_return,cpu_minutes\n0,10,,0.5\n1,,30,1.5\n"
+    )
+    (tmp_path / "baselines.json").write_text(json.dumps({"some_task": {"random": {"mean": 5}}}))
+    curve = figures.read_curve(folder / "seed-0.csv")
+    assert curve.train_return == [10.0, None]
+    assert curve.evaluation_return == [None, 30.0]
+    assert figures.main(tmp_path).stat().st_size > 5000
+    with pytest.raises(SystemExit, match="no curves"):
+        figures.main(tmp_path / "planet_bayes")
