@@ -27,8 +27,8 @@ setup: $(VENV)/.installed
 # Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (some minutes, the first time) …"
-	@$(PYTHON) -c 'import sys; sys.exit("planet-bayes needs Python 3.11 or newer; say: make PYTHON=python3.11 …" if sys.version_info < (3, 11) else 0)'
-	@$(PYTHON) -m venv $(VENV) 2>/dev/null || { \
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "planet-bayes needs Python 3.11 or 3.12; say: make PYTHON=python3.11 …")'
+	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(BIN)/python install -q pip; }
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'

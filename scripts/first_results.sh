@@ -33,6 +33,13 @@ baselines)
 collect)
 	for run in runs/first/*; do
 		kind=$(basename "$run") # sensors-0
+		$bin/python - "$run" <<-'PYTHON' || { echo "$run has not ended: left out"; continue; }
+			import json, sys
+			from pathlib import Path
+			run = Path(sys.argv[1])
+			last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["episode"]
+			sys.exit(last != json.loads((run / "config.json").read_text())["train"]["episodes"])
+		PYTHON
 		folder="results/first/planet_bayes/cartpole_swingup-${kind%-*}"
 		mkdir -p "$folder"
 		cp "$run/metrics.csv" "$folder/seed-${kind#*-}.csv"
@@ -41,5 +48,9 @@ collect)
 	;;
 figure)
 	$bin/python -m planet_bayes.experiments.figures results/first
+	;;
+*)
+	sed -n 's/^# //p' "$0" >&2
+	exit 2
 	;;
 esac

@@ -21,11 +21,11 @@ ALLOWED = {
     "replay": {"errors", "types"},
     "agent": {"models", "planner", "types"},
     "config": {"envs", "errors", "models", "planner"},
-    "train": {"agent", "config", "envs", "models", "planner", "replay", *BASE},
-    "runs": {"agent", "config", "envs", "models", "train", *BASE},
-    "watch": {"config", "train"},
+    "training": {"agent", "config", "envs", "models", "planner", "replay", *BASE},
+    "runs": {"agent", "config", "envs", "models", "training", *BASE},
+    "watch": {"config", "training"},
     "experiments": set(),
-    "cli": {"runs", "watch", "config", "envs", "planner", "train", *BASE},
+    "cli": {"runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {
     "planner": {"torch"},

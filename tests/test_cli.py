@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from planet_bayes import cli
-from planet_bayes.train import checkpoint
+from planet_bayes.training import checkpoint
 from test_train import assert_same_run
 
 TINY = shlex.split(
@@ -91,6 +91,7 @@ def test_termination_checkpoints_and_says_so(tmp_path: Path) -> None:
         (["train", "--resume", "nowhere"], "not a folder"),
         (["train", "--resume", "."], "not a run folder"),
         (["train", "--planner.proposal", "mixtur"], "did you mean 'mixture'"),
+        (["train", "--planner.horizon", "0"], "error: horizon must be at least 1"),
         (["train", "--task", "toy_reach", "--device", "cuda:99"], "cannot be used"),
         (["train", "--task", "CartPole-v1"], "Discrete"),
         (["evaluate", "nowhere"], "not a folder"),

@@ -28,7 +28,7 @@ STATE = EnvConfig(observation="state")
 SENSORS = EnvConfig(observation="sensors")
 
 needs_egl = pytest.mark.skipif(
-    sys.platform.startswith("linux") and not gl.egl_loads(), reason="no EGL on this machine"
+    sys.platform.startswith("linux") and not gl.egl_works(), reason="no EGL on this machine"
 )
 
 
@@ -509,7 +509,7 @@ def test_render_is_refused_only_when_called(own: Callable[..., str]) -> None:
 def test_without_opengl_sensors_work_and_render_says_what_to_install() -> None:
     code = (
         "from planet_bayes.envs import *; from planet_bayes.envs import gl; "
-        "from planet_bayes.errors import EnvError; gl.egl_loads = lambda: False\n"
+        "from planet_bayes.errors import EnvError; gl.egl_works = lambda: False\n"
         "env = make_env('cartpole_swingup', EnvConfig('sensors')); env.reset(seed=0)\n"
         "try: env.render()\n"
         "except EnvError as error: print(error)\n"
@@ -532,7 +532,7 @@ def test_backend_that_the_user_chose_is_kept(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.delenv("DISPLAY", raising=False)
     for loads, expected in ((True, "egl"), (False, "off")):
         monkeypatch.setenv("MUJOCO_GL", "")
-        monkeypatch.setattr(gl, "egl_loads", lambda loads=loads: loads)
+        monkeypatch.setattr(gl, "egl_works", lambda loads=loads: loads)
         gl.choose_backend()
         assert gl.os.environ["MUJOCO_GL"] == expected
 

@@ -9,7 +9,7 @@ import pytest
 from planet_bayes import runs
 from planet_bayes.config import PRESETS
 from planet_bayes.envs import EnvConfig, random_return
-from planet_bayes.train.metrics import read_metrics
+from planet_bayes.training.metrics import read_metrics
 
 pytestmark = pytest.mark.slow
 

@@ -28,7 +28,7 @@ from planet_bayes.models import (
 from planet_bayes.models.networks import image_decoder, image_encoder
 from planet_bayes.planner import Bounds, PlannerConfig, plan
 from planet_bayes.replay import Replay
-from planet_bayes.train.learner import Learner
+from planet_bayes.training.learner import Learner
 from planet_bayes.types import Belief, Episode, SequenceBatch
 
 TINY = ModelConfig(

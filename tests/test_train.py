@@ -18,9 +18,9 @@ from planet_bayes import runs
 from planet_bayes.config import Config
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
-from planet_bayes.train import Event, Trainer, checkpoint
-from planet_bayes.train.learner import Learner
-from planet_bayes.train.metrics import read_metrics
+from planet_bayes.training import Event, Trainer, checkpoint
+from planet_bayes.training.learner import Learner
+from planet_bayes.training.metrics import read_metrics
 
 
 def newest_weights(run: Path) -> dict[str, torch.Tensor]:
@@ -80,6 +80,7 @@ def test_a_run_leaves_what_it_promises(tiny: Config, tmp_path: Path) -> None:
     rows = read_metrics(reference / "metrics.jsonl")
     assert [row["episode"] for row in rows] == [0, 1, 2, 3]
     assert all(math.isfinite(row["loss_total"]) for row in rows)
+    assert all(1 <= row["plan_components"] <= 2 for row in rows[:3])
     assert ["train_return" in row for row in rows] == [True, True, True, False]
     assert [len(row.get("evaluation_returns", [])) for row in rows] == [0, 0, 2, 2]
     lines = (reference / "metrics.csv").read_text().splitlines()
@@ -140,6 +141,48 @@ def test_a_longer_run_goes_on_from_a_finished_one(
     assert ended
     assert [row["episode"] for row in read_metrics(path / "metrics.jsonl")] == [0, 1, 2, 3]
     assert_same_run(finished, path)
+
+
+def test_what_is_changed_on_resume_is_remembered(tiny: Config, tmp_path: Path) -> None:
+    short = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, episodes=1))
+    path, _ = runs.train(short, tmp_path / "run")
+    _, ended = runs.train(
+        runs.resume_config(path, tiny), path, resume=True, should_stop=stop_after(3)
+    )
+    assert not ended
+    assert runs.resume_config(path).train.episodes == tiny.train.episodes
+
+
+def test_a_run_that_was_killed_at_once_can_be_resumed(tiny: Config, tmp_path: Path) -> None:
+    trainer = Trainer(tiny, tmp_path / "run")  # nothing collected, nothing learned
+    trainer.close()
+    _, ended = runs.train(runs.resume_config(trainer.run), trainer.run, resume=True)
+    assert ended
+
+
+def test_a_folder_has_one_run_at_a_time(tiny: Config, tmp_path: Path) -> None:
+    first = Trainer(tiny, tmp_path / "run")
+    with pytest.raises(RunError, match="in use by another process"):
+        Trainer(tiny, tmp_path / "run", resume=True)
+    first.close()
+    Trainer(tiny, tmp_path / "run", resume=True).close()
+
+
+def test_episodes_are_not_overwritten_when_the_configuration_is_lost(
+    reference: Path, tiny: Config
+) -> None:
+    (reference / "config.json").unlink()
+    with pytest.raises(RunError, match="already holds a run"):
+        runs.train(tiny, reference)
+    assert len(list((reference / "episodes").glob("*.npz"))) == 5
+
+
+def test_the_public_train_is_a_function_each_time(tiny: Config, tmp_path: Path) -> None:
+    short = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, episodes=0))
+    for name in ("a", "b"):
+        path, ended = planet_bayes.train(short, tmp_path / name)
+        assert ended
+        assert planet_bayes.load_run(path).progress.episodes == 2
 
 
 def test_only_harmless_settings_change_on_resume(reference: Path, tiny: Config) -> None:

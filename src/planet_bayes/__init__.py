@@ -19,7 +19,7 @@ _WHERE = {
     "ModelConfig": "models",
     "WorldModel": "models",
     "PlannerConfig": "planner",
-    "Trainer": "train",
+    "Trainer": "training",
     "Run": "runs",
     "evaluate": "runs",
     "load_run": "runs",

@@ -9,9 +9,11 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Annotated, Literal
 
 import numpy as np
+import torch
 import tyro
 from rich.console import Console
 from rich.table import Column, Table
@@ -19,10 +21,10 @@ from rich.table import Column, Table
 from planet_bayes import runs
 from planet_bayes.config import PRESETS, Config
 from planet_bayes.envs import TASKS, describe_tasks, random_return
-from planet_bayes.errors import ConfigError, PlanetBayesError, nearest
+from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError, nearest
 from planet_bayes.planner import PlannerError
 from planet_bayes.rng import torch_stream
-from planet_bayes.train.video import record_episode, write_video
+from planet_bayes.training.video import record_episode, write_video
 from planet_bayes.watch import StopRequest, Watcher
 
 PresetName = Literal["quick", "laptop", "paper"]
@@ -77,9 +79,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if isinstance(command, Evaluate):
             return _evaluate(command, console)
         return _tasks(console)
-    except (PlanetBayesError, PlannerError) as error:
-        Console(stderr=True, highlight=False).print(f"[red]error:[/] {error}", soft_wrap=True)
+    except (PlanetBayesError, PlannerError, OSError) as error:
+        errors = Console(stderr=True, highlight=False)
+        errors.print("[red]error:[/]", end=" ")
+        errors.print(str(error), soft_wrap=True, markup=False)
         return 2
+    except KeyboardInterrupt:
+        return 130
 
 
 def _parse(words: list[str]) -> Train | Evaluate | Tasks:
@@ -116,8 +122,10 @@ def _train(command: Train, console: Console) -> int:
         config, path = runs.resume_config(command.resume, config), command.resume
     path = path or runs.default_folder(config)
     console.print(
-        f"[bold]{config.method}[/] on [bold]{config.task}[/] from {config.env.observation}, "
-        f"seed {config.seed}, run folder [bold]{path}[/]"
+        f"{config.method} on {config.task} from {config.env.observation}, seed {config.seed}, "
+        f"run folder {path}",
+        soft_wrap=True,
+        markup=False,
     )
     with StopRequest(console) as stop, Watcher(console, config) as watcher:
         _, ended = runs.train(
@@ -128,20 +136,31 @@ def _train(command: Train, console: Console) -> int:
             report=watcher,
         )
     if not ended:
-        console.print(f"stopped; go on with:  planet-bayes train --resume {path}")
+        console.print(
+            f"stopped; go on with:  {_program()} train --resume {quote(str(path))}",
+            soft_wrap=True,
+            markup=False,
+        )
         return stop.exit_code
-    console.print(f"\n[bold]done.[/] The run is in {path}. Look at:")
+    lines = [f"\ndone. The run is in {path}. Look at:"]
     videos = sorted((path / "videos").glob("*.mp4"))
     if videos:
-        console.print(f"  {videos[-1]}   the agent, and what its model sees")
-    console.print(f"  {path / 'metrics.csv'}   the curve; or  tensorboard --logdir {path}")
-    console.print(f"  planet-bayes evaluate {path}   to see how good it is")
+        lines.append(f"  {videos[-1]}   the agent, beside what its model reconstructs")
+    lines.append(f"  {path / 'metrics.csv'}   the curve")
+    beside = Path(_program()).with_name("tensorboard")
+    lines.append(f"  {beside} --logdir {quote(str(path))}   the same, to watch")
+    lines.append(f"  {_program()} evaluate {quote(str(path))}   how good it is, beside baselines")
+    console.print("\n".join(lines), soft_wrap=True, markup=False)
     return 0
 
 
-def _evaluate(command: Evaluate, console: Console) -> int:
-    import torch
+def _program() -> str:
+    """Return how this program was called, so that what is printed can be typed."""
+    called = Path(sys.argv[0])
+    return str(called) if called.name == "planet-bayes" else "planet-bayes"
 
+
+def _evaluate(command: Evaluate, console: Console) -> int:
     run = runs.load_run(command.run)
     threads = command.threads or run.config.threads
     if threads:
@@ -168,17 +187,25 @@ def _evaluate(command: Evaluate, console: Console) -> int:
             table.add_row(f"{policy} actions", f"{mean:.1f}", f"{std:.1f}", str(len(values)))
             result[f"{policy}_returns"] = values
     console.print(table)
-    if command.video:
-        env = run.make_env()
-        generator = torch_stream(run.config.seed, "evaluate-video", device=run.agent.device)
-        try:
-            frames, total = record_episode(env, run.agent, run.config.seed, generator)
-        finally:
-            env.close()
-        write_video(frames, command.run / "evaluation.mp4", env.metadata.get("render_fps", 20))
-        console.print(f"video (return {total:.1f}): {command.run / 'evaluation.mp4'}")
     (command.run / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
+    if command.video:
+        _film(run, command.run / "evaluation.mp4", console)
     return 0
+
+
+def _film(run: runs.Run, path: Path, console: Console) -> None:
+    """Record an episode; a machine that cannot render has the numbers all the same."""
+    env = run.make_env()
+    generator = torch_stream(run.config.seed, "evaluate-video", device=run.agent.device)
+    try:
+        frames, total = record_episode(env, run.agent, run.config.seed, generator)
+    except EnvError as error:
+        console.print(f"no video: {error}", soft_wrap=True, markup=False)
+        return
+    finally:
+        env.close()
+    write_video(frames, path, env.metadata.get("render_fps") or 20)
+    console.print(f"video (return {total:.1f}): {path}", soft_wrap=True, markup=False)
 
 
 def _tasks(console: Console) -> int:

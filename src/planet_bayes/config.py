@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import types
 import typing
 from dataclasses import dataclass, field
@@ -13,7 +14,7 @@ from typing import Any, Literal
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, RunError, nearest
 from planet_bayes.models import LossConfig, ModelConfig
-from planet_bayes.planner import OPTIMALITIES, PROPOSALS, PlannerConfig
+from planet_bayes.planner import OPTIMALITIES, PROPOSALS, PlannerConfig, PlannerError
 
 MethodName = Literal["planet", "e_only", "m_only", "planet_bayes"]
 METHODS: dict[str, tuple[bool, bool]] = {
@@ -71,8 +72,12 @@ class TrainConfig:
         _at_least(self, "train", 1, "checkpoint_every", "keep_checkpoints", "evaluation_episodes")
         _at_least(self, "train", 0, "episodes", "updates_per_episode", "absorbing_steps")
         _at_least(self, "train", 0, "evaluate_every", "video_every", "exploration")
+        if self.batch_sharing not in ("own", "shared", "split"):
+            raise ConfigError(
+                f"train.batch_sharing must be own, shared or split, got {self.batch_sharing!r}."
+            )
         for name in ("learning_rate", "adam_epsilon", "gradient_clip", "replay_ram"):
-            if not getattr(self, name) > 0:
+            if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"train.{name} must be positive, got {getattr(self, name)}.")
 
 
@@ -117,6 +122,8 @@ class Config:
                 )
         _at_least(self, "", 1, "num_members")
         _at_least(self, "", 0, "seed", "threads", "num_trajectories")
+        if self.threads > 1024:
+            raise ConfigError(f"threads must be at most 1024, got {self.threads}.")
         particles = self.members * self.model.latent_samples
         if 0 < self.num_trajectories < particles:
             raise ConfigError(
@@ -224,8 +231,10 @@ def to_json(config: Config) -> str:
 
 
 def save(config: Config, path: Path) -> None:
-    """Write the configuration beside the results."""
-    path.write_text(to_json(config))
+    """Write the configuration beside the results, whole or not at all."""
+    partial = path.with_suffix(".partial")
+    partial.write_text(to_json(config))
+    os.replace(partial, path)
 
 
 def load(path: Path) -> Config:
@@ -234,7 +243,10 @@ def load(path: Path) -> Config:
         data = json.loads(path.read_text())
     except (OSError, ValueError) as error:
         raise RunError(f"{path} is not a readable configuration: {error}.") from error
-    return from_dict(Config, data)
+    try:
+        return from_dict(Config, data)
+    except (ConfigError, PlannerError) as error:
+        raise ConfigError(f"{path}: {error}") from error
 
 
 def from_dict(kind: type[Any], data: Any, where: str = "") -> Any:

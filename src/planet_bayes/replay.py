@@ -34,7 +34,7 @@ class Replay:
 
     @property
     def num_steps(self) -> int:
-        """Agent steps in all episodes."""
+        """Agent steps in all episodes, absorbing ones included."""
         return sum(self.lengths) - len(self.lengths)
 
     def add(self, episode: Episode) -> None:

@@ -16,13 +16,14 @@ from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
 from planet_bayes.errors import ConfigError, RunError
-from planet_bayes.train import Event, Trainer, build_model, checkpoint, evaluate_agent
+from planet_bayes.training import Event, Trainer, build_model, checkpoint, evaluate_agent
 
-# What may differ from the saved configuration when a run goes on: none of it changes what
-# was learned so far, only for how long, how often it is looked at, and on what.
+# What may differ from the saved configuration when a run goes on: how long it lasts, how often
+# it is looked at, on what it runs; and the step size, for a run that became unstable.
 RESUMABLE = (
     "threads",
     "device",
+    "train.learning_rate",
     "train.episodes",
     "train.evaluate_every",
     "train.evaluation_episodes",
@@ -57,6 +58,13 @@ def resolve_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         raise ConfigError(f"device {name!r} cannot be used: {error}".splitlines()[0]) from error
     return device
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
 
 
 def default_folder(config: Config, root: Path = Path("runs")) -> Path:
@@ -100,7 +108,7 @@ def train(
     if resume and path is None:
         raise RunError("resume: name the run's folder.")
     folder = default_folder(config) if path is None else Path(path)
-    config = dataclasses.replace(config, threads=config.threads or os.cpu_count() or 1)
+    config = dataclasses.replace(config, threads=config.threads or num_cores())
     torch.set_num_threads(config.threads)
     trainer = Trainer(
         config,

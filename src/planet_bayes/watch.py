@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from planet_bayes.config import Config
-from planet_bayes.train import Event
+from planet_bayes.training import Event
 
 
 class StopRequest:
@@ -20,6 +20,7 @@ class StopRequest:
     def __init__(self, console: Console) -> None:
         self.console = console
         self.signal = 0
+        self.announced = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> StopRequest:
@@ -32,7 +33,10 @@ class StopRequest:
             signal.signal(number, handler)
 
     def requested(self) -> bool:
-        """Return whether someone asked to stop."""
+        """Return whether someone asked to stop, and say so once: a handler must not print."""
+        if self.signal and not self.announced:
+            self.announced = True
+            self.console.print("stopping: writing a checkpoint (Ctrl-C again leaves without) …")
         return self.signal != 0
 
     @property
@@ -44,7 +48,6 @@ class StopRequest:
         if self.signal:
             raise KeyboardInterrupt
         self.signal = number
-        self.console.print("stopping: writing a checkpoint (Ctrl-C again leaves without one) …")
 
 
 _COLUMNS = (
@@ -91,6 +94,7 @@ class Watcher:
         if event.kind == "seed":
             self.bar.update(self.task, description=f"seed episode {data['done']}/{data['of']}")
         elif event.kind == "update":
+            self.iteration = data["episode"]
             share = 0.5 * data["done"] / data["of"]  # the other half is acting
             text = f"episode {self.iteration}: learning {data['done']}/{data['of']}"
             self._move(self.iteration + share, text)
@@ -101,9 +105,13 @@ class Watcher:
             self.iteration = data["episode"] + 1
             self._move(float(self.iteration), f"episode {self.iteration}")
         elif event.kind == "video":
-            self.console.print(f"video (return {data['return']:.1f}): {data['path']}")
+            self.console.print(
+                f"video (return {data['return']:.1f}): {data['path']}",
+                soft_wrap=True,
+                markup=False,
+            )
         elif event.kind == "warning":
-            self.console.print(f"[yellow]{data['message']}[/]")
+            self.console.print(data["message"], style="yellow", markup=False, soft_wrap=True)
 
     def _move(self, completed: float | None, text: str) -> None:
         if completed is None:

@@ -1,5 +1,6 @@
 """Returns of doing nothing clever, the level that a learned result has to stand beside."""
 
+from contextlib import closing
 from typing import Literal
 
 import numpy as np
@@ -37,15 +38,16 @@ def random_return(
     shape = env.action_space.shape
     assert shape is not None
     returns = []
-    for episode in range(episodes):
-        actions = numpy_stream(seed, "baseline-actions", episode)
-        env.reset(seed=integer_seed(seed, "baseline-env", episode))
-        total, ended = 0.0, False
-        while not ended:
-            action = actions.uniform(-1.0, 1.0, shape) if policy == "random" else np.zeros(shape)
-            _, reward, terminated, truncated, _ = env.step(action.astype(np.float32))
-            total += float(reward)
-            ended = terminated or truncated
-        returns.append(total)
-    env.close()
+    with closing(env):
+        for episode in range(episodes):
+            actions = numpy_stream(seed, "baseline-actions", episode)
+            env.reset(seed=integer_seed(seed, "baseline-env", episode))
+            total, ended = 0.0, False
+            while not ended:
+                uniform = policy == "random"
+                action = actions.uniform(-1.0, 1.0, shape) if uniform else np.zeros(shape)
+                _, reward, terminated, truncated, _ = env.step(action.astype(np.float32))
+                total += float(reward)
+                ended = terminated or truncated
+            returns.append(total)
     return returns

@@ -7,29 +7,48 @@ import ctypes
 import os
 import sys
 
+_PLATFORM_DEVICE = 0x313F  # EGL_PLATFORM_DEVICE_EXT
+
 
 def choose_backend() -> None:
-    """Set ``MUJOCO_GL`` on a Linux machine without a display: EGL if it can be loaded, else off.
+    """Set ``MUJOCO_GL`` on Linux: EGL if it works, with or without a display, else off.
 
     A choice that the user made is left alone. Naming a backend that is missing would make the
-    *import* of MuJoCo fail, and leaving the choice to it warns about the missing display, while
+    *import* of MuJoCo fail, and leaving the choice to it warns where there is no display, while
     observations other than pixels need no backend at all: hence ``off``.
     """
-    if os.environ.get("MUJOCO_GL") or not sys.platform.startswith("linux"):
-        return
-    if not os.environ.get("DISPLAY"):
-        os.environ["MUJOCO_GL"] = "egl" if egl_loads() else "off"
+    if not os.environ.get("MUJOCO_GL") and sys.platform.startswith("linux"):
+        os.environ["MUJOCO_GL"] = "egl" if egl_works() else "off"
 
 
-def egl_loads() -> bool:
-    """Return whether the EGL library can be loaded."""
-    # Loading it is the only sure test: find_library needs ldconfig or gcc, which slim images lack.
-    for name in ("libEGL.so.1", "libEGL.so"):
-        try:
-            ctypes.CDLL(name)
-        except OSError:
-            continue
-        return True
+def egl_works() -> bool:
+    """Return whether EGL can open a display on some device, which is what MuJoCo will ask of it.
+
+    Finding the library says too little: without a driver it loads and opens nothing.
+    """
+    try:
+        egl = ctypes.CDLL("libEGL.so.1")
+    except OSError:
+        return False
+    egl.eglGetProcAddress.restype = ctypes.c_void_p
+    query = egl.eglGetProcAddress(b"eglQueryDevicesEXT")
+    display = egl.eglGetProcAddress(b"eglGetPlatformDisplayEXT")
+    if not query or not display:
+        return False
+    devices = (ctypes.c_void_p * 16)()
+    count = ctypes.c_int()
+    query_devices = ctypes.CFUNCTYPE(
+        ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)
+    )(query)
+    get_display = ctypes.CFUNCTYPE(
+        ctypes.c_void_p, ctypes.c_uint, ctypes.c_void_p, ctypes.c_void_p
+    )(display)
+    if not query_devices(len(devices), devices, ctypes.byref(count)):
+        return False
+    for device in devices[: count.value]:
+        opened = get_display(_PLATFORM_DEVICE, device, None)
+        if opened and egl.eglInitialize(ctypes.c_void_p(opened), None, None):
+            return True
     return False
 
 

@@ -62,7 +62,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise EnvError(
                 f"{self._task} cannot render: its render_mode is {self.env.render_mode!r}, and "
                 "'rgb_array' is needed. Give the environment that mode (a function of yours "
-                "receives it if it takes a render_mode argument), or use observation 'state'."
+                "receives it if it takes a render_mode argument); only pixels and videos need it."
             )
         try:
             frame: Any = self.env.render()
@@ -143,7 +143,7 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         assert repeat >= 1
         super().__init__(env)
         self._repeat = repeat
-        if "render_fps" in self.env.metadata:
+        if self.env.metadata.get("render_fps"):
             # One frame is seen per action, so a film at this rate plays in real time.
             rate = self.env.metadata["render_fps"] / repeat
             self.metadata = {**self.env.metadata, "render_fps": rate}

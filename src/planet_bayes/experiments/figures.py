@@ -15,6 +15,7 @@ from pathlib import Path
 
 import matplotlib
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -62,35 +63,40 @@ def draw(axes: Axes, title: str, curves: list[Curve], baselines: dict[str, float
     """Draw one panel: lines for collected episodes, dots for noise-free evaluations."""
     for index, curve in enumerate(curves):
         colour = f"C{index}"
-        kept = [(e, r) for e, r in zip(curve.episode, curve.train_return, strict=True) if r]
-        axes.plot(*zip(*kept, strict=True), color=colour, alpha=0.45, linewidth=1.2)
-        seen = [
-            (e, r)
-            for e, r in zip(curve.episode, curve.evaluation_return, strict=True)
-            if r is not None
-        ]
+        axes.plot(*_known(curve.episode, curve.train_return), color=colour, alpha=0.45)
+        episodes, returns = _known(curve.episode, curve.evaluation_return)
         label = f"seed {curve.seed} ({curve.cpu_minutes[-1]:.0f} min of one core)"
-        axes.plot(*zip(*seen, strict=True), "o-", color=colour, markersize=5, label=label)
+        axes.plot(episodes, returns, "o-", color=colour, markersize=5, label=label)
     for name, value in baselines.items():
         axes.axhline(value, color="grey", linestyle=":", linewidth=1)
         axes.annotate(name, (0, value), fontsize=7, color="grey", va="bottom")
     axes.set_title(title.replace("/", ", "), fontsize=10)
     axes.set_xlabel("episodes collected with the agent")
     axes.set_ylabel("return")
-    axes.set_ylim(bottom=0)
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.2)
-    axes.legend(fontsize=7, title="dots: noise-free evaluation", title_fontsize=7)
+    axes.legend(
+        fontsize=7, loc="lower right", title="dots: noise-free evaluation", title_fontsize=7
+    )
+
+
+def _known(episodes: list[int], values: list[float | None]) -> tuple[list[int], list[float]]:
+    """Return the episodes that have a value, and the values."""
+    pairs = [(e, v) for e, v in zip(episodes, values, strict=True) if v is not None]
+    return [e for e, _ in pairs], [v for _, v in pairs]
 
 
 def main(folder: Path) -> Path:
     """Draw all curves of an experiment and return the figure's path."""
     found = read_experiment(folder)
     baselines = json.loads((folder / "baselines.json").read_text())
-    figure, panels = plt.subplots(1, len(found), figsize=(5.2 * len(found), 3.8), squeeze=False)
+    size = (5.2 * len(found), 3.8)
+    figure, panels = plt.subplots(1, len(found), figsize=size, sharey=True, squeeze=False)
     for axes, (title, curves) in zip(panels[0], found.items(), strict=True):
         task = title.split("/")[1].rsplit("-", 1)[0]
         levels = {f"{name} actions": v["mean"] for name, v in baselines.get(task, {}).items()}
         draw(axes, title, curves, levels)
+    panels[0, 0].set_ylim(bottom=0)  # after all are drawn: it fixes the top of all panels too
     figure.tight_layout()
     path = folder / "curves.png"
     figure.savefig(path, dpi=130)

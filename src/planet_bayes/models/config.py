@@ -55,6 +55,11 @@ class ModelConfig:
                     f"model.{name}: there is no {value!r}{nearest(value, known)} "
                     f"There are {', '.join(known)}."
                 )
+        if self.latent_noise == "mean" and self.latent_samples > 1:
+            raise ConfigError(
+                "model.latent_samples is more than 1, but with model.latent_noise mean all samples "
+                "are alike; set it to 1."
+            )
         if not self.min_std > 0:
             raise ConfigError(f"model.min_std must be positive, got {self.min_std}.")
 

@@ -18,7 +18,10 @@ def cem(**settings: Any) -> PlannerConfig:
 
 
 def mppi(**settings: Any) -> PlannerConfig:
-    """Model-predictive path integral: one Gaussian, weights exp(R / λ)."""
+    """Model-predictive path integral: one Gaussian, weights exp(R / λ).
+
+    The std is refitted like the mean, as the law says; MPPI is often run with a fixed one.
+    """
     defaults = {"proposal": "gaussian", "num_components": 1, "optimality": "exponential"}
     return _config(defaults, settings)
 

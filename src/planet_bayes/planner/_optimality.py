@@ -51,7 +51,8 @@ def threshold(returns: Tensor, config: PlannerConfig) -> Tensor:
     """CEM: f(R) = 1 if R ≥ R_thd else 0, R_thd being the return of the last elite.
 
     Ties at the threshold all pass. In particular, where all returns are equal (no reward in
-    sight) every candidate counts the same and the proposal stays what it was.
+    sight) every candidate counts the same, and the proposal narrows no more than clipping
+    its candidates to the bounds narrows it.
     """
     values = _pooled(returns, config)  # [B, N, 1 or P]
     flat = values.flatten(1)

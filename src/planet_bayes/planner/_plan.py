@@ -187,7 +187,7 @@ def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     if not bool(valid.any(-1).all()):
         raise PlannerError(
             "no candidate has a finite imagined return: the model's rewards are NaN or infinite "
-            "for all of them. Train it further or go back to an earlier checkpoint."
+            "for all of them. Look at the model's weights, and at the state that it was given."
         )
     marked = torch.where(valid.unsqueeze(-1), returns, -torch.inf)
     return torch.where(missing, torch.nan, marked), valid, dead

@@ -15,7 +15,7 @@ from torch import Generator, Tensor
 StateT = TypeVar("StateT", contravariant=True)
 
 
-class PlannerError(ValueError):
+class PlannerError(Exception):
     """An argument that the planner cannot work with, or predictions that are not finite."""
 
 
@@ -98,7 +98,8 @@ class PlannerConfig:
     temperature: float = 1.0
     """The law's λ, an inverted step size: weights are W^(1/λ)."""
     entropy_weight: float = 0.0
-    """The law's κ: weights are multiplied by q^(-κ), which favours unlikely candidates."""
+    """The law's κ: weights are multiplied by q^(-κ), which favours unlikely candidates. Here
+    and in a mixture's refit, q is the density before clipping, taken at the clipped action."""
     elite_fraction: float = 0.1
     """Share of candidates that pass the threshold, or carry weight by rank."""
     expectation: Literal["before", "after"] = "before"

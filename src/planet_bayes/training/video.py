@@ -15,7 +15,7 @@ from torch import Generator
 
 from planet_bayes.agent import Agent, Carry
 from planet_bayes.models import to_image
-from planet_bayes.train.collect import evaluate
+from planet_bayes.training.collect import evaluate
 
 PANEL = 192  # pixels on a side
 _INK, _REAL, _MODEL = (24, 24, 32), (120, 200, 255), (255, 160, 60)
@@ -53,7 +53,8 @@ def record_episode(
 def write_video(frames: NDArray[np.uint8], path: Path, fps: float = 20.0) -> None:
     """Write frames ``[T, H, W, 3]`` as mp4."""
     partial = path.with_name("partial-" + path.name)
-    iio.imwrite(partial, frames, fps=fps, codec="libx264", macro_block_size=16)
+    options: dict[str, Any] = {"fps": fps, "codec": "libx264", "macro_block_size": 16}
+    iio.imwrite(partial, frames, plugin="FFMPEG", **options)
     partial.replace(path)
 
 

@@ -12,6 +12,7 @@ from torch import Generator
 
 from planet_bayes.agent import Agent, Carry
 from planet_bayes.errors import EnvError
+from planet_bayes.planner import Diagnostics
 from planet_bayes.types import Episode
 
 LONGEST = 100_000  # agent steps; an episode that goes on has lost its end
@@ -50,16 +51,20 @@ class Recorder:
 
 
 def collect_random(
-    env: gymnasium.Env, seed: int, rng: np.random.Generator, absorbing_steps: int = 0
+    env: gymnasium.Env,
+    seed: int,
+    rng: np.random.Generator,
+    absorbing_steps: int = 0,
+    should_stop: Callable[[], bool] = lambda: False,
 ) -> Episode:
     """Collect an episode of uniformly random actions (Algorithm 2, line 1)."""
-    return _collect(
-        env,
-        seed,
-        lambda _: rng.uniform(-1, 1, _num_actions(env)).astype(np.float32),
-        rng,
-        absorbing_steps,
-    )
+
+    def policy(_: Any) -> Any:
+        if should_stop():
+            raise Stopped
+        return rng.uniform(-1, 1, _num_actions(env)).astype(np.float32)
+
+    return _collect(env, seed, policy, rng, absorbing_steps)
 
 
 def collect_episode(
@@ -71,6 +76,7 @@ def collect_episode(
     exploration: float,
     absorbing_steps: int = 0,
     should_stop: Callable[[], bool] = lambda: False,
+    on_plan: Callable[[Diagnostics], None] = lambda diagnostics: None,
 ) -> Episode:
     """Collect an episode with the agent and exploration noise (Algorithm 2, lines 4 to 11)."""
     carry = agent.initial()
@@ -79,7 +85,8 @@ def collect_episode(
         nonlocal carry
         if should_stop():
             raise Stopped
-        action, carry, _ = agent.act(carry, observation[None], generator, exploration)
+        action, carry, seen = agent.act(carry, observation[None], generator, exploration)
+        on_plan(seen)
         return action[0]
 
     return _collect(env, seed, policy, rng, absorbing_steps)

@@ -47,10 +47,15 @@ class Progress:
 def save(
     run: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, keep: int
 ) -> Path:
-    """Write a checkpoint, then delete all but the newest ``keep``."""
+    """Write a checkpoint, then delete all but the newest ``keep``.
+
+    Its name says the whole state, so one that is there already need not be written again.
+    """
     folder = run / "checkpoints"
-    name = f"{progress.episodes:06d}-{progress.updates:08d}"
+    name = f"{progress.episodes:06d}-{progress.updates:08d}-{progress.metrics:06d}"
     final, partial = folder / name, folder / f"{name}.partial"
+    if final.exists():
+        return final
     if partial.exists():
         shutil.rmtree(partial)
     partial.mkdir(parents=True)
@@ -61,8 +66,6 @@ def save(
         json.dump(state, file)
         file.flush()
         os.fsync(file.fileno())
-    if final.exists():
-        shutil.rmtree(final)
     os.replace(partial, final)
     _sync(folder)
     for old in list_checkpoints(run)[:-keep]:

@@ -1,5 +1,5 @@
 """Training: collect, learn, evaluate, checkpoint."""
 
-from planet_bayes.train.loop import Event, Trainer, build_model, evaluate_agent
+from planet_bayes.training.loop import Event, Trainer, build_model, evaluate_agent
 
 __all__ = ["Event", "Trainer", "build_model", "evaluate_agent"]

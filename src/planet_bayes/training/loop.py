@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import fcntl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import gymnasium
 import numpy as np
@@ -18,14 +20,15 @@ from planet_bayes.config import Config
 from planet_bayes.envs import make_env
 from planet_bayes.errors import EnvError, RunError
 from planet_bayes.models import WorldModel
+from planet_bayes.planner import Diagnostics
 from planet_bayes.replay import Replay
 from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
-from planet_bayes.train import checkpoint
-from planet_bayes.train.checkpoint import Progress
-from planet_bayes.train.collect import Stopped, collect_episode, collect_random, evaluate
-from planet_bayes.train.learner import Learner
-from planet_bayes.train.metrics import Metrics
-from planet_bayes.train.video import record_episode, write_video
+from planet_bayes.training import checkpoint
+from planet_bayes.training.checkpoint import Progress
+from planet_bayes.training.collect import Stopped, collect_episode, collect_random, evaluate
+from planet_bayes.training.learner import Learner
+from planet_bayes.training.metrics import Metrics
+from planet_bayes.training.video import record_episode, write_video
 
 
 @dataclasses.dataclass(frozen=True)
@@ -84,15 +87,17 @@ class Trainer:
                 # A run that had ended goes on: its last row, without an episode, is done again.
                 rows = min(self.progress.metrics, self.iteration)
                 self.progress = dataclasses.replace(self.progress, metrics=rows)
-        elif (run / "config.json").exists():
+        elif any((run / name).exists() for name in ("config.json", "episodes", "checkpoints")):
             raise RunError(f"{run} already holds a run; resume it or name another folder.")
-        else:
-            run.mkdir(parents=True, exist_ok=True)
-            configuration.save(config, run / "config.json")
+        run.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(run)
+        configuration.save(config, run / "config.json")
         self.replay = Replay(run / "episodes", int(config.train.replay_ram * 1e9))
         self.replay.restore(self.progress.episodes)
         self.metrics = Metrics(run, self.progress.metrics)
         self._clock = (time.monotonic(), time.process_time())
+        if not resume:
+            self.save()  # so that whatever happens next, there is something to resume
 
     @property
     def iteration(self) -> int:
@@ -130,6 +135,7 @@ class Trainer:
         """Release the environment and the log files."""
         self.metrics.close()
         self.env.close()
+        self._lock.close()
 
     def _finished(self) -> bool:
         return self.progress.metrics > self.config.train.episodes
@@ -157,13 +163,14 @@ class Trainer:
         """Collect the random episodes (line 1)."""
         train = self.config.train
         while len(self.replay) < train.seed_episodes:
-            if self.should_stop():
-                raise Stopped
             number = len(self.replay)
             seed, _, rng = self._streams("collect", number)
-            self.replay.add(collect_random(self.env, seed, rng, train.absorbing_steps))
+            episode = collect_random(self.env, seed, rng, train.absorbing_steps, self.should_stop)
+            self.replay.add(episode)
             self._advance(episodes=len(self.replay))
             self.report(Event("seed", {"done": len(self.replay), "of": train.seed_episodes}))
+            if len(self.replay) == train.seed_episodes:
+                self.save()
 
     def _iterate(self) -> None:
         iteration, train = self.iteration, self.config.train
@@ -208,12 +215,14 @@ class Trainer:
                 loss_sums={name: sums.get(name, 0.0) + value for name, value in values.items()},
             )
             done, of = self.progress.updates_since_episode, train.updates_per_episode
-            self.report(Event("update", {"done": done, "of": of, **values}))
+            where = {"episode": self.iteration, "done": done, "of": of}
+            self.report(Event("update", where | values))
 
     def _collect(self) -> dict[str, Any]:
         """Collect an episode with the agent (lines 4 to 11); it is on disk before we go on."""
         train = self.config.train
         seed, generator, rng = self._streams("collect", len(self.replay))
+        plans: list[Diagnostics] = []
         episode = collect_episode(
             self.env,
             self.agent,
@@ -223,9 +232,10 @@ class Trainer:
             train.exploration,
             train.absorbing_steps,
             self.should_stop,
+            plans.append,
         )
         self.replay.add(episode)
-        return {"train_return": float(episode.reward.sum(dtype=np.float64))}
+        return {"train_return": float(episode.reward.sum(dtype=np.float64)), **_summary(plans)}
 
     def _evaluate(self, iteration: int) -> dict[str, Any]:
         self.report(Event("evaluate", {"episodes": self.config.train.evaluation_episodes}))
@@ -241,17 +251,17 @@ class Trainer:
     def _video(self, iteration: int) -> None:
         """Record an episode; a machine that cannot render still trains."""
         seed, generator, _ = self._streams("video", iteration)
+        path = self.run / "videos" / f"episode-{iteration:05d}.mp4"
         try:
             frames, total = record_episode(
                 self.env, self.agent, seed, generator, should_stop=self.should_stop
             )
-        except EnvError as error:
+            path.parent.mkdir(exist_ok=True)
+            write_video(frames, path, self.env.metadata.get("render_fps") or 20)
+            self.metrics.add_video(frames, iteration)
+        except (EnvError, OSError, RuntimeError) as error:
             self.report(Event("warning", {"message": f"no video: {error}"}))
             return
-        path = self.run / "videos" / f"episode-{iteration:05d}.mp4"
-        path.parent.mkdir(exist_ok=True)
-        write_video(frames, path, self.env.metadata.get("render_fps", 20))
-        self.metrics.add_video(frames, iteration)
         self.report(Event("video", {"path": str(path), "return": total}))
 
 
@@ -263,14 +273,34 @@ def evaluate_agent(
     should_stop: Callable[[], bool] = lambda: False,
 ) -> list[float]:
     """Return the returns of noise-free episodes, in fresh environments planned as one batch."""
-    envs = [make_env(config.task, config.env) for _ in range(episodes)]
     seeds = [
         integer_seed(config.seed, "evaluate-environment", number, index)
         for index in range(episodes)
     ]
     generator = torch_stream(config.seed, "evaluate-agent", number, device=agent.device)
-    try:
+    with contextlib.ExitStack() as stack:
+        envs = [
+            stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
+            for _ in range(episodes)
+        ]
         return evaluate(envs, agent, seeds, generator, should_stop)
-    finally:
-        for env in envs:
-            env.close()
+
+
+def _summary(plans: list[Diagnostics]) -> dict[str, float]:
+    """Return what an episode's plans were like: means over its steps, and what was rejected."""
+    return {
+        "plan_components": float(torch.stack([p.effective_components for p in plans]).mean()),
+        "plan_samples": float(torch.stack([p.effective_samples for p in plans]).mean()),
+        "plan_rejected": float(torch.stack([p.num_rejected for p in plans]).sum()),
+    }
+
+
+def _lock(run: Path) -> IO[str]:
+    """Take the folder for this process; the system frees it when the process ends, however."""
+    file = open(run / "lock", "w")  # noqa: SIM115, it stays open as long as the trainer
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        file.close()
+        raise RunError(f"{run} is in use by another process; wait for it or stop it.") from error
+    return file
