@@ -99,8 +99,8 @@ class Config:
     num_members: int = 5
     """Members of the ensemble (E) in the methods that have one."""
     num_trajectories: int = 1000
-    """Trajectories imagined per iteration, split evenly among members: K = this / E. 0: K is
-    planner.num_candidates, whatever E is."""
+    """Trajectories imagined per iteration, split evenly among members: K = this / E, and
+    planner.num_candidates is left as it is. 0: K is planner.num_candidates, whatever E is."""
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)

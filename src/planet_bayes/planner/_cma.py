@@ -16,7 +16,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from planet_bayes.planner._proposals import normal_log_prob
+from planet_bayes.planner._proposals import Gaussian
 from planet_bayes.planner._types import ActionNoise, Proposal
 
 
@@ -47,11 +47,11 @@ class SeparableCMA:
 
     def sample(self, noise: ActionNoise) -> Tensor:
         """Return ``[B, N, H, A]`` samples, not clipped."""
-        return self.mean + self.std * noise.normal
+        return Gaussian(self.mean, self.std).sample(noise)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Return the log density, ``[B, N]``."""
-        return normal_log_prob(actions, self.mean, self.std)[:, 0]
+        return Gaussian(self.mean, self.std).log_prob(actions)
 
     def refit(
         self, actions: Tensor, weights: Tensor, floor: Tensor, weight_floor: float
