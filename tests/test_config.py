@@ -93,7 +93,6 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         lambda: TrainConfig(batch_sharing="shard"),
         lambda: TrainConfig(replay_ram=float("inf")),
         lambda: Config(threads=99999999999),
-        lambda: ModelConfig(latent_noise="mean", latent_samples=2),
         lambda: TrainConfig(learning_rate=0.0),
         lambda: TrainConfig(learning_rate=float("nan")),
         lambda: ModelConfig(deter=0),

@@ -39,7 +39,8 @@ class ModelConfig:
     """In imagination, each candidate draws its own latent noise (the paper's), or all
     candidates of a member share one draw (their ranking is less noisy), or none is drawn."""
     latent_samples: int = 1
-    """Latent trajectories imagined per member and candidate."""
+    """Latent trajectories imagined per member and candidate; more than 1 only adds cost where
+    no noise is drawn."""
 
     def __post_init__(self) -> None:
         for name in ("deter", "stoch", "hidden", "image_depth", "vector_units", "vector_layers"):
@@ -55,11 +56,6 @@ class ModelConfig:
                     f"model.{name}: there is no {value!r}{nearest(value, known)} "
                     f"There are {', '.join(known)}."
                 )
-        if self.latent_noise == "mean" and self.latent_samples > 1:
-            raise ConfigError(
-                "model.latent_samples is more than 1, but with model.latent_noise mean all samples "
-                "are alike; set it to 1."
-            )
         if not self.min_std > 0:
             raise ConfigError(f"model.min_std must be positive, got {self.min_std}.")
 
