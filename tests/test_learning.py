@@ -24,7 +24,7 @@ def test_the_toy_is_learned(observation: str, tmp_path: Path) -> None:
         threads=1,
         env=EnvConfig(observation=observation, image_size=32),
         model=dataclasses.replace(preset.model, image_depth=8),
-        train=dataclasses.replace(preset.train, episodes=15, evaluate_every=0, video_every=0),
+        train=dataclasses.replace(preset.train, episodes=12, evaluate_every=0, video_every=0),
     )
     path, _ = runs.train(config, tmp_path / "run")
     learned = read_metrics(path / "metrics.jsonl")[-1]["evaluation_return"]
