@@ -14,16 +14,13 @@ from planet_bayes.training.metrics import read_metrics
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("observation", ["sensors", "pixels"])
-def test_the_toy_is_learned(observation: str, tmp_path: Path) -> None:
-    """Random actions return about 14 of 50, a hand-written controller more than 35."""
-    preset = PRESETS["laptop"]
+def test_the_toy_is_learned(tmp_path: Path) -> None:
+    """Random actions return about 12 of 50, a hand-written controller more than 35."""
+    preset = PRESETS["quick"]
     config = dataclasses.replace(
         preset,
         task="toy_reach",
         threads=1,
-        env=EnvConfig(observation=observation, image_size=32),
-        model=dataclasses.replace(preset.model, image_depth=8),
         train=dataclasses.replace(preset.train, episodes=12, evaluate_every=0, video_every=0),
     )
     path, _ = runs.train(config, tmp_path / "run")
