@@ -1,11 +1,9 @@
 """Settings that all tests share."""
 
-import dataclasses
-
 import pytest
 import torch
 
-from planet_bayes.config import PRESETS, Config, TrainConfig
+from planet_bayes.config import Config, TrainConfig
 from planet_bayes.envs import EnvConfig
 from planet_bayes.models import LossConfig, ModelConfig
 from planet_bayes.planner import PlannerConfig
@@ -39,9 +37,3 @@ def tiny() -> Config:
             video_every=0,
         ),
     )
-
-
-@pytest.fixture
-def quick() -> Config:
-    """The preset that `make train` runs, on one thread."""
-    return dataclasses.replace(PRESETS["quick"], threads=1)

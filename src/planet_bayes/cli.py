@@ -24,7 +24,7 @@ from planet_bayes.envs import TASKS, describe_tasks, random_return
 from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError, nearest
 from planet_bayes.planner import PlannerError
 from planet_bayes.rng import torch_stream
-from planet_bayes.training.video import record_episode, write_video
+from planet_bayes.training.video import film_episode
 from planet_bayes.watch import StopRequest, Watcher
 
 PresetName = Literal["quick", "laptop", "paper"]
@@ -198,13 +198,12 @@ def _film(run: runs.Run, path: Path, console: Console) -> None:
     env = run.make_env()
     generator = torch_stream(run.config.seed, "evaluate-video", device=run.agent.device)
     try:
-        frames, total = record_episode(env, run.agent, run.config.seed, generator)
+        _, total = film_episode(env, run.agent, run.config.seed, generator, path)
     except EnvError as error:
         console.print(f"no video: {error}", soft_wrap=True, markup=False)
         return
     finally:
         env.close()
-    write_video(frames, path, env.metadata.get("render_fps") or 20)
     console.print(f"video (return {total:.1f}): {path}", soft_wrap=True, markup=False)
 
 

@@ -37,14 +37,6 @@ class TaskSpec:
     simulator_steps: int = 1000
     """Length of an episode before action repeat."""
 
-    paper: bool = False
-    """Whether this is one of the paper's four tasks."""
-
-    @property
-    def changed(self) -> bool:
-        """Whether the paper's version differs from the suite's."""
-        return self.uncapped or self.control_range != 1.0
-
     @property
     def note(self) -> str:
         """The description followed by the paper's changes, if any."""
@@ -64,7 +56,6 @@ _TABLE = (
         "catch",
         4,
         "Swing a ball on a string into a cup; reward only while it is inside",
-        paper=True,
     ),
     TaskSpec(
         "finger_spin",
@@ -73,7 +64,6 @@ _TABLE = (
         2,
         "Keep a hinged body spinning with a two-joint finger",
         control_range=3.0,
-        paper=True,
     ),
     TaskSpec(
         "cheetah_run",
@@ -83,7 +73,6 @@ _TABLE = (
         "Run forwards on two legs in the plane",
         control_range=3.0,
         uncapped=True,
-        paper=True,
     ),
     TaskSpec(
         "walker_run",
@@ -93,7 +82,6 @@ _TABLE = (
         "Stand up and run upright",
         control_range=3.0,
         uncapped=True,
-        paper=True,
     ),
     TaskSpec("cartpole_balance", "cartpole", "balance", 8, "Keep an upright pole from falling"),
     TaskSpec("cartpole_swingup", "cartpole", "swingup", 8, "Swing a hanging pole up, keep it up"),

@@ -13,6 +13,7 @@ from typing import IO, Any
 import gymnasium
 import numpy as np
 import torch
+from torch import Tensor
 
 from planet_bayes import config as configuration
 from planet_bayes.agent import Agent
@@ -28,7 +29,7 @@ from planet_bayes.training.checkpoint import Progress
 from planet_bayes.training.collect import Stopped, collect_episode, collect_random, evaluate
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import Metrics
-from planet_bayes.training.video import record_episode, write_video
+from planet_bayes.training.video import film_episode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -222,7 +223,7 @@ class Trainer:
         """Collect an episode with the agent (lines 4 to 11); it is on disk before we go on."""
         train = self.config.train
         seed, generator, rng = self._streams("collect", len(self.replay))
-        plans: list[Diagnostics] = []
+        plans: list[Tensor] = []
         episode = collect_episode(
             self.env,
             self.agent,
@@ -232,7 +233,7 @@ class Trainer:
             train.exploration,
             train.absorbing_steps,
             self.should_stop,
-            plans.append,
+            lambda seen: plans.append(_plan_facts(seen)),
         )
         self.replay.add(episode)
         return {"train_return": float(episode.reward.sum(dtype=np.float64)), **_summary(plans)}
@@ -253,11 +254,10 @@ class Trainer:
         seed, generator, _ = self._streams("video", iteration)
         path = self.run / "videos" / f"episode-{iteration:05d}.mp4"
         try:
-            frames, total = record_episode(
-                self.env, self.agent, seed, generator, should_stop=self.should_stop
-            )
             path.parent.mkdir(exist_ok=True)
-            write_video(frames, path, self.env.metadata.get("render_fps") or 20)
+            frames, total = film_episode(
+                self.env, self.agent, seed, generator, path, should_stop=self.should_stop
+            )
             self.metrics.add_video(frames, iteration)
         except (EnvError, OSError, RuntimeError) as error:
             self.report(Event("warning", {"message": f"no video: {error}"}))
@@ -286,12 +286,19 @@ def evaluate_agent(
         return evaluate(envs, agent, seeds, generator, should_stop)
 
 
-def _summary(plans: list[Diagnostics]) -> dict[str, float]:
+def _plan_facts(seen: Diagnostics) -> Tensor:
+    """Return the three numbers of a plan that are recorded; the rest of it can be forgotten."""
+    facts = (seen.effective_components, seen.effective_samples, seen.num_rejected)
+    return torch.stack([fact.mean(dtype=torch.float32).cpu() for fact in facts])
+
+
+def _summary(plans: list[Tensor]) -> dict[str, float]:
     """Return what an episode's plans were like: means over its steps, and what was rejected."""
+    components, samples, rejected = torch.stack(plans, 1)
     return {
-        "plan_components": float(torch.stack([p.effective_components for p in plans]).mean()),
-        "plan_samples": float(torch.stack([p.effective_samples for p in plans]).mean()),
-        "plan_rejected": float(torch.stack([p.num_rejected for p in plans]).sum()),
+        "plan_components": float(components.mean()),
+        "plan_samples": float(samples.mean()),
+        "plan_rejected": float(rejected.sum()),
     }
 
 

@@ -50,6 +50,15 @@ def record_episode(
     return np.stack(frames), total
 
 
+def film_episode(
+    env: gymnasium.Env, agent: Agent, seed: int, generator: Generator, path: Path, **options: Any
+) -> tuple[NDArray[np.uint8], float]:
+    """Record an episode, write it as mp4 that plays in real time, and return what was recorded."""
+    frames, total = record_episode(env, agent, seed, generator, **options)
+    write_video(frames, path, env.metadata.get("render_fps") or 20)
+    return frames, total
+
+
 def write_video(frames: NDArray[np.uint8], path: Path, fps: float = 20.0) -> None:
     """Write frames ``[T, H, W, 3]`` as mp4."""
     partial = path.with_name("partial-" + path.name)
