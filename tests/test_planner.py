@@ -703,6 +703,8 @@ def test_identical_particles_are_one(returns, particles, setting):
 
 # For each field: the method on which it must tell, and another value.
 KNOBS: dict[str, tuple[PlannerConfig, object]] = {
+    "candidate_decay": (paets(), 0.7),
+    "converged_std": (paets(), 0.4),
     "proposal": (cem(), "cma"),
     "optimality": (cem(), "exponential"),
     "horizon": (paets(), 5),

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from planet_bayes.models import WorldModel
-from planet_bayes.planner import Bounds, Diagnostics, PlannerConfig, Proposal, plan
+from planet_bayes.planner import Bounds, Deadline, Diagnostics, PlannerConfig, Proposal, plan
 from planet_bayes.types import Belief
 
 
@@ -50,12 +50,16 @@ class Agent:
         observation: NDArray[np.generic] | Tensor,
         generator: Generator,
         exploration: float = 0.0,
+        time_budget: float | None = None,
     ) -> tuple[NDArray[np.float32], Carry, Diagnostics]:
         """Return actions ``[B, A]`` for observations ``[B, ...]``, and the new memory.
 
         ``exploration`` is the std of Gaussian noise added to the action, as in PlaNet's
-        collection; with 0 the planner's action is executed as it is.
+        collection; with 0 the planner's action is executed as it is. ``time_budget``, in
+        seconds from entry, is the control period: the planner gets what filtering leaves of
+        it, and does at least one iteration.
         """
+        deadline = None if time_budget is None else Deadline(time_budget)
         seen = torch.as_tensor(observation, device=self.device)
         expected = (carry.action.shape[0], *self.model.observation_shape)
         if tuple(seen.shape) != expected:
@@ -77,6 +81,7 @@ class Agent:
             generator,
             previous=carry.plan,
             batch_size=expected[0],
+            time_budget=None if deadline is None else deadline.left(),
         )
         action = result.action
         if exploration > 0:

@@ -8,6 +8,7 @@ result = plan(model, state, Bounds.symmetric(2), paets(horizon=20), torch.Genera
 """
 
 from planet_bayes.planner._cma import SeparableCMA
+from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import METHODS, cem, cma_es, mppi, paets, proportional_cem
 from planet_bayes.planner._optimality import Optimality
 from planet_bayes.planner._plan import OPTIMALITIES, PROPOSALS, plan
@@ -29,6 +30,7 @@ __all__ = [
     "PROPOSALS",
     "ActionNoise",
     "Bounds",
+    "Deadline",
     "Diagnostics",
     "Gaussian",
     "Mixture",

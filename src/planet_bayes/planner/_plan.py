@@ -10,13 +10,15 @@ makes it CEM, MPPI, CMA-ES or PaETS.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Callable, Iterator
-from typing import TypeVar
+from typing import Literal, TypeVar
 
 import torch
 from torch import Generator, Tensor
 
 from planet_bayes.planner._cma import separable_cma
+from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._optimality import (
     Optimality,
     exponential,
@@ -64,14 +66,17 @@ def plan(
     *,
     previous: Proposal | None = None,
     batch_size: int = 1,
+    time_budget: float | None = None,
 ) -> PlanResult:
     """Find good action sequences from ``state`` and return the first action (Algorithm 3).
 
     ``previous`` is the ``plan`` of the last call in the same episode; leave it out at an
     episode's first step, or one episode's plan leaks into the next. ``batch_size`` is the
     number B of problems that ``state`` holds. Candidates are clipped to ``bounds`` before
-    they are imagined, weighed and refitted, as PlaNet does.
+    they are imagined, weighed and refitted, as PlaNet does. With a ``time_budget``, in seconds
+    from entry, no iteration is begun that is not expected to end in time, but the first.
     """
+    deadline = None if time_budget is None else Deadline(time_budget, bounds.low.device)
     if config.proposal not in PROPOSALS or config.optimality not in OPTIMALITIES:
         raise PlannerError(
             f"unknown proposal {config.proposal!r} or optimality {config.optimality!r}; there are "
@@ -83,10 +88,17 @@ def plan(
     shape = (batch_size, config.num_candidates, config.horizon, len(bounds.low))
 
     def noises() -> Iterator[ActionNoise]:
-        for _ in range(config.num_iterations):
-            yield ActionNoise.draw(shape, bounds.low, generator)
+        for iteration in range(config.num_iterations):
+            if deadline is not None and not deadline.another():
+                return
+            # Drawn for all candidates, so that those who stay have the same noise as without
+            # decay. It is cheap beside imagining them.
+            noise = ActionNoise.draw(shape, bounds.low, generator)
+            yield noise.first(config.candidates_at(iteration))
 
     proposal, diagnostics = optimise(model, state, proposal, noises(), bounds, config, generator)
+    if deadline is not None and deadline.stopped:
+        diagnostics = dataclasses.replace(diagnostics, stopped_by="deadline")
     return PlanResult(
         action=first_action(proposal, bounds, config, generator),
         plan=proposal,
@@ -141,10 +153,12 @@ def optimise(
     config: PlannerConfig,
     generator: Generator,
 ) -> tuple[Proposal, Diagnostics]:
-    """Run Algorithm 3's loop, one round per element of ``noises``."""
+    """Run Algorithm 3's loop, one round per element of ``noises`` until converged."""
     floor = config.min_std * bounds.half_range
     best: list[Tensor] = []
-    rejected = torch.zeros((), dtype=torch.long)
+    rejected = torch.zeros((), dtype=torch.long, device=floor.device)
+    lost = torch.zeros((), dtype=torch.bool, device=floor.device)
+    stopped_by: Literal["iterations", "converged"] = "iterations"
     for noise in noises:
         candidates = proposal.sample(noise).clamp(bounds.low, bounds.high)  # [B, N, H, A]
         rewards = model.imagine(state, candidates, generator)  # [B, N, P, H]
@@ -154,7 +168,16 @@ def optimise(
         weights = candidate_weights(returns, proposal, candidates, config)  # [B, N]
         proposal = proposal.refit(candidates, weights, floor, config.min_component_weight)
         best.append(returns.nanmean(-1).amax(-1))
-        rejected = rejected + (~valid).sum(-1).cpu()
+        rejected = rejected + (~valid).sum(-1)
+        lost = lost | ~valid.any(-1).all()
+        if converged(proposal, bounds, config):
+            stopped_by = "converged"
+            break
+    if bool(lost):  # asked once, at the end: a GPU would have to be waited for each time
+        raise PlannerError(
+            "no candidate has a finite imagined return: the model's rewards are NaN or infinite "
+            "for all of them. Look at the model's weights, and at the state that it was given."
+        )
     shares = proposal.log_weights.exp()
     entropy = -(shares * torch.where(shares > 0, shares, 1.0).log()).sum(-1)
     return proposal, Diagnostics(
@@ -166,7 +189,22 @@ def optimise(
         effective_components=entropy.exp(),
         num_rejected=rejected,
         num_dead_particles=dead.sum(-1),
+        stopped_by=stopped_by,
     )
+
+
+def converged(proposal: Proposal, bounds: Bounds, config: PlannerConfig) -> bool:
+    """Return whether the proposal is narrower than ``converged_std`` in all B problems.
+
+    Its width is the root mean square of the stds over steps, action dimensions and, by mixture
+    weight, components: a starved component does not count. Nor do the distances between
+    components, which would keep a mixture of two good plans from ever being done.
+    """
+    if config.converged_std == 0:
+        return False
+    var = (proposal.std / bounds.half_range).square().mean((-1, -2))  # [B, M]
+    width = (proposal.log_weights.exp() * var).sum(-1).sqrt()  # [B]
+    return bool((width < config.converged_std).all())
 
 
 def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -178,17 +216,9 @@ def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     marked returns, the valid candidates ``[B, N]`` and the dead particles ``[B, P]``.
     """
     finite = torch.isfinite(returns)
-    if bool(finite.all()):
-        every = finite.new_ones(returns.shape[:2])
-        return returns, every, finite.new_zeros(returns.shape[0], returns.shape[2])
     dead = ~finite.any(1)  # [B, P]
     missing = dead.unsqueeze(1)
     valid = (finite | missing).all(-1) & ~dead.all(-1, keepdim=True)  # [B, N]
-    if not bool(valid.any(-1).all()):
-        raise PlannerError(
-            "no candidate has a finite imagined return: the model's rewards are NaN or infinite "
-            "for all of them. Look at the model's weights, and at the state that it was given."
-        )
     marked = torch.where(valid.unsqueeze(-1), returns, -torch.inf)
     return torch.where(missing, torch.nan, marked), valid, dead
 

@@ -6,6 +6,7 @@ A action dimensions, M mixture components.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
@@ -13,6 +14,8 @@ import torch
 from torch import Generator, Tensor
 
 StateT = TypeVar("StateT", contravariant=True)
+
+_LEAST_CANDIDATES, _LEAST_ELITES = 30, 3  # where candidate_decay ends
 
 
 class PlannerError(Exception):
@@ -121,6 +124,14 @@ class PlannerConfig:
     execute: Literal["sample", "mean"] = "sample"
     """The action returned: first of a sequence sampled from the final proposal (the paper's),
     or of the mean of its heaviest component."""
+    candidate_decay: float = 1.0
+    """Factor on the number of candidates from one iteration to the next (iCEM's), down to 30 or
+    what gives three elites; 1: as many in all of them."""
+    converged_std: float = 0.0
+    """Stop when the proposal is this narrow, in units of half the action range: the root mean
+    square of its components' stds, by mixture weight. It must be above min_std, under which no
+    std falls. How far components lie apart does not count, so that two narrow plans are
+    converged. 0: do all iterations."""
 
     def __post_init__(self) -> None:
         for name in ("horizon", "num_candidates", "num_iterations", "num_components"):
@@ -138,6 +149,13 @@ class PlannerConfig:
             raise PlannerError(
                 f"min_component_weight must be in [0, 1), got {self.min_component_weight}."
             )
+        if not 0 < self.candidate_decay <= 1:
+            raise PlannerError(f"candidate_decay must be in (0, 1], got {self.candidate_decay}.")
+        if self.converged_std != 0 and not self.min_std < self.converged_std < float("inf"):
+            raise PlannerError(
+                f"converged_std must be above min_std, {self.min_std}, under which no std falls, "
+                f"or 0 for all iterations; got {self.converged_std}."
+            )
         if self.expectation not in ("before", "after"):
             raise PlannerError(f"expectation must be before or after, got {self.expectation!r}.")
         if self.execute not in ("sample", "mean"):
@@ -147,6 +165,16 @@ class PlannerConfig:
                 f"num_components is {self.num_components}, but a {self.proposal} proposal has one; "
                 "set proposal to mixture or num_components to 1."
             )
+
+    def candidates_at(self, iteration: int) -> int:
+        """Return how many candidates an iteration samples, counted from 0.
+
+        Fewer than the least are not worth an iteration: their elites say little about a std,
+        and components starve by chance. Fewer than that from the start are left as they are.
+        """
+        least = max(_LEAST_CANDIDATES, math.ceil(_LEAST_ELITES / self.elite_fraction))
+        decayed = round(self.num_candidates * self.candidate_decay**iteration)
+        return min(self.num_candidates, max(least, decayed))
 
 
 @dataclass(frozen=True)
@@ -165,6 +193,10 @@ class ActionNoise:
         normal = torch.randn(shape, generator=generator, **options)  # type: ignore[call-overload]
         uniform = torch.rand(shape[:2], generator=generator, **options)  # type: ignore[call-overload]
         return ActionNoise(normal, uniform)
+
+    def first(self, num: int) -> ActionNoise:
+        """Return the noise of the first ``num`` candidates."""
+        return ActionNoise(self.normal[:, :num], self.uniform[:, :num])
 
 
 class Proposal(Protocol):
@@ -205,7 +237,7 @@ class Proposal(Protocol):
 
 @dataclass(frozen=True)
 class Diagnostics:
-    """What the last iteration saw; every field is a tensor, nothing is hidden."""
+    """What the last iteration saw, and why it was the last; nothing is hidden."""
 
     returns: Tensor
     """Imagined returns, ``[B, N, P]``; -inf for rejected candidates, NaN for dead particles."""
@@ -216,13 +248,21 @@ class Diagnostics:
     effective_samples: Tensor
     """1 / Σ w², ``[B]``: how many candidates carry the refit."""
     best_return: Tensor
-    """Largest expected return among the candidates at each iteration, ``[B, U]``."""
+    """Largest expected return among the candidates at each iteration done, ``[B, U]``."""
     effective_components: Tensor
     """exp(entropy of the mixture weights), ``[B]``: between 1 and M."""
     num_rejected: Tensor
     """Candidates with non-finite returns over all iterations, ``[B]``; they got no weight."""
     num_dead_particles: Tensor
     """Particles that were non-finite for every candidate in the last iteration, ``[B]``."""
+    stopped_by: Literal["iterations", "converged", "deadline"]
+    """All iterations were done, or the std reached ``converged_std``, or one more was not
+    expected to fit into the time budget."""
+
+    @property
+    def num_iterations(self) -> int:
+        """How many iterations were done, at least 1."""
+        return self.best_return.shape[-1]
 
 
 @dataclass(frozen=True)
