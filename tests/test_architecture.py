@@ -24,8 +24,13 @@ ALLOWED = {
     "training": {"agent", "config", "envs", "models", "planner", "replay", *BASE},
     "runs": {"agent", "config", "envs", "models", "training", *BASE},
     "watch": {"config", "training"},
+    "memory": set(),
+    "bench": {
+        *("agent", "config", "envs", "memory", "models", "planner", "replay", "training"),
+        *BASE,
+    },
     "experiments": set(),
-    "cli": {"runs", "watch", "config", "envs", "planner", "training", *BASE},
+    "cli": {"bench", "runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {
     "planner": {"torch"},

@@ -266,6 +266,8 @@ def test_imagining_is_the_equations(
     calls = record(monkeypatch, model, "rollout")
     got = to_numpy(model.imagine(belief, actions, seeded(9)))
     assert got.shape == (batch, num, members * samples, horizon)
+    with torch.no_grad():  # the way of the planner
+        np.testing.assert_allclose(model.imagine(belief, actions, seeded(9)), got, **EXACT)
     noise = calls[0][2]
     head = dense_layers(model.reward_head)
     for e, cell in enumerate(cells(model)):
@@ -1144,7 +1146,7 @@ def test_latent_noise_is_standard_normal_and_never_drawn_twice(
 ) -> None:
     model = build(3, latent_noise=kind, latent_samples=2)
     calls = record(monkeypatch, model, "rollout")
-    imagined(model, 40)
+    model.imagine(random_belief(model, 2, 3), torch.zeros(2, 40, 4, ACTIONS), seeded(9))
     noise = calls[0][2]
     assert noise.shape == (4, 3, 2 * 2 * 40, 3)
     noise = noise.unflatten(2, (2, 2, 40))
@@ -1175,6 +1177,7 @@ MODEL_BEHAVIOUR: dict[str, Any] = {
     "activation": "silu",
     "latent_noise": "shared",
     "latent_samples": 2,
+    "imagination": "int8",
 }
 
 

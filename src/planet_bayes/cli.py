@@ -1,4 +1,4 @@
-"""The command line: ``planet-bayes train``, ``evaluate`` and ``tasks``."""
+"""The command line: ``planet-bayes train``, ``evaluate``, ``bench`` and ``tasks``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import tyro
 from rich.console import Console
 from rich.table import Column, Table
 
-from planet_bayes import runs
+from planet_bayes import bench, runs
 from planet_bayes.config import PRESETS, Config
 from planet_bayes.envs import TASKS, describe_tasks, random_return
 from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError, nearest
@@ -64,6 +64,30 @@ class Evaluate:
 
 
 @dataclass(frozen=True)
+class Bench:
+    """Measure planning, learning, sampling and simulating against this machine's own rate.
+
+    On an otherwise idle machine. Every size below can be set; the preset gives the rest.
+    """
+
+    preset: PresetName = "quick"
+    """Sizes to start from; paper takes some minutes."""
+    json: bool = False
+    """Print one JSON object and nothing else."""
+    repeats: int = 5
+    """How often a plan is timed after the warm-up; an update about half as often."""
+    actions: int = 6
+    """Dimensions of the action."""
+    episodes: int = 1000
+    """Episodes in the replay that is sampled from: a temporary file each, of 3 MB at 64×64."""
+    single: Annotated[bool, tyro.conf.FlagConversionOff] = True
+    """Also measure one member, at equal numbers of trajectories and decoded frames."""
+    config: Annotated[Config, tyro.conf.arg(name=""), tyro.conf.FlagConversionOff] = (
+        dataclasses.field(default_factory=lambda: PRESETS["quick"])
+    )
+
+
+@dataclass(frozen=True)
 class Tasks:
     """List the tasks: observation and action spaces, control range and action repeat."""
 
@@ -78,6 +102,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _train(command, console)
         if isinstance(command, Evaluate):
             return _evaluate(command, console)
+        if isinstance(command, Bench):
+            return _bench(command, console)
         return _tasks(console)
     except (PlanetBayesError, PlannerError, OSError) as error:
         errors = Console(stderr=True, highlight=False)
@@ -88,7 +114,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parse(words: list[str]) -> Train | Evaluate | Tasks:
+def _parse(words: list[str]) -> Train | Evaluate | Bench | Tasks:
     """Parse the words; the preset, or the run to resume, gives the defaults of the rest."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--preset", default="quick")
@@ -101,8 +127,13 @@ def _parse(words: list[str]) -> Train | Evaluate | Tasks:
     if known.resume is not None:
         config = runs.resume_config(known.resume)
     commands = (
-        Annotated[Train, tyro.conf.subcommand("train", default=Train(config=config))]
-        | Annotated[Evaluate, tyro.conf.subcommand("evaluate")]
+        Annotated[
+            Train,
+            tyro.conf.subcommand("train", default=Train(config=config)),
+            tyro.conf.FlagConversionOff,
+        ]
+        | Annotated[Evaluate, tyro.conf.subcommand("evaluate"), tyro.conf.FlagConversionOff]
+        | Annotated[Bench, tyro.conf.subcommand("bench", default=Bench(config=config))]
         | Annotated[Tasks, tyro.conf.subcommand("tasks")]
     )
     return tyro.cli(
@@ -110,7 +141,7 @@ def _parse(words: list[str]) -> Train | Evaluate | Tasks:
         prog="planet-bayes",
         description="Uncertainty-aware latent model-predictive control.",
         args=words,
-        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagConversionOff),
+        config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.FlagCreatePairsOff),
     )
 
 
@@ -205,6 +236,29 @@ def _film(run: runs.Run, path: Path, console: Console) -> None:
     finally:
         env.close()
     console.print(f"video (return {total:.1f}): {path}", soft_wrap=True, markup=False)
+
+
+def _bench(command: Bench, console: Console) -> int:
+    config = command.config
+    if config.threads:
+        torch.set_num_threads(config.threads)
+    quiet = Console(stderr=True, highlight=False)
+    with quiet.status("measuring") as status:
+        report = bench.bench(
+            config,
+            command.preset,
+            num_actions=command.actions,
+            repeats=command.repeats,
+            episodes=command.episodes,
+            single=command.single,
+            progress=lambda what: status.update(f"measuring: {what}"),
+        )
+    if command.json:
+        print(json.dumps(report.flat(), indent=2))
+        return 0
+    for line in bench.tables(report):
+        console.print(line)
+    return 0
 
 
 def _tasks(console: Console) -> int:

@@ -64,8 +64,16 @@ class TrainConfig:
     """Episodes between checkpoints."""
     keep_checkpoints: int = 2
     """Checkpoints that are kept, the newest ones."""
+    mixed_precision: bool = False
+    """Learn with matrix products and convolutions in bfloat16. For GPUs; not yet tried on one."""
+    compile: bool = False
+    """Fuse the steps of the recurrence with torch.compile. For GPUs; not yet tried on one."""
     replay_ram: float = 2.0
     """Gigabytes of episodes held in memory; the rest is read from disk."""
+    overlap: bool = False
+    """Collect each episode in a second process, of one thread, while the updates before it run:
+    for a core that would be idle, so leave one out of `threads`. The agent that collects has the
+    weights from before those updates. With one seed, results are as repeatable as without."""
 
     def __post_init__(self) -> None:
         _at_least(self, "train", 1, "seed_episodes", "batch_size", "sequence_length")
@@ -134,6 +142,11 @@ class Config:
             raise ConfigError(
                 "planner.num_candidates and num_trajectories both say how many candidates there "
                 "are; set num_trajectories to 0 for the former to count."
+            )
+        if self.train.overlap and not isinstance(self.task, str):
+            raise ConfigError(
+                "train.overlap makes the environment again in another process, so task must be "
+                f"a name or package.module:function, got a {type(self.task).__name__}."
             )
         if self.train.batch_sharing == "split" and self.train.batch_size < self.members:
             raise ConfigError(

@@ -11,8 +11,10 @@ from dataclasses import dataclass
 import torch
 from torch import Generator, Tensor, nn
 
-from planet_bayes.models import losses
+from planet_bayes.models import losses, sequence
 from planet_bayes.models.config import LossConfig, ModelConfig
+from planet_bayes.models.frames import chunk_size, decoding_error, encode_frames
+from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.networks import (
     glorot_,
     image_decoder,
@@ -53,10 +55,12 @@ class WorldModel(nn.Module):
         super().__init__()
         self.observation_shape = observation_shape
         self.members, self.num_actions, self.config = members, num_actions, config
+        self._packed: tuple[Imagination, Tensor] | None = None
         features = config.deter + config.stoch
         activation = config.activation
         self.is_image = len(observation_shape) == 3
         if self.is_image:
+            self._chunk = chunk_size(observation_shape[0], config.image_depth)
             self.encoder, embed = image_encoder(observation_shape, config.image_depth, activation)
             self.decoder: nn.Module = image_decoder(
                 observation_shape, features, config.image_depth, activation
@@ -84,7 +88,10 @@ class WorldModel(nn.Module):
         """Return embeddings ``[..., embed]`` of preprocessed observations ``[..., *event]``."""
         event = 3 if self.is_image else 1
         lead = inputs.shape[: inputs.ndim - event]
-        return self.encoder(inputs.flatten(0, len(lead) - 1)).unflatten(0, lead)
+        flat = inputs.flatten(0, len(lead) - 1)
+        if self.is_image and inputs.device.type == "cpu":
+            return encode_frames(self.encoder, flat, self._chunk).unflatten(0, lead)
+        return self.encoder(flat).unflatten(0, lead)
 
     def decode(self, features: Tensor) -> Tensor:
         """Return decoded observations ``[..., *event]`` of features ``[..., D + S]``."""
@@ -103,26 +110,35 @@ class WorldModel(nn.Module):
         """
         batch, steps = embed.shape[1:3]
         part = self.rssm.embed_part(embed.flatten(1, 2)).unflatten(1, (batch, steps))
-        parts, actions = part.unbind(2), action.unbind(2)
-        belief = self.rssm.initial(batch)
-        deters, stochs, means, stds = [], [], [], []
-        for step in range(steps):
-            belief, posterior = self.rssm.observe_step(
-                belief, actions[step], parts[step], noise[step]
+        if embed.device.type == "cpu" and self.rssm.activation_name in sequence.SUPPORTED:
+            filtered = sequence.filter_sequence(
+                self.rssm, part.transpose(1, 2), action.transpose(1, 2), noise.transpose(0, 1)
             )
-            deters.append(belief.deter)
-            stochs.append(belief.stoch)
-            means.append(posterior.mean)
-            stds.append(posterior.std)
-        deter = torch.stack(deters, 2)  # [E, B, T, D]
+            deter, stoch, mean, std = (values.transpose(1, 2) for values in filtered)
+        else:
+            deter, stoch, mean, std = self._observe_steps(part, action, noise)
         prior = self.rssm.prior(deter.flatten(1, 2))
         lead = (batch, steps)
         return Observed(
             deter=deter,
-            stoch=torch.stack(stochs, 2),
+            stoch=stoch,
             prior=Normal(prior.mean.unflatten(1, lead), prior.std.unflatten(1, lead)),
-            posterior=Normal(torch.stack(means, 2), torch.stack(stds, 2)),
+            posterior=Normal(mean, std),
         )
+
+    def _observe_steps(self, part: Tensor, action: Tensor, noise: Tensor) -> list[Tensor]:
+        """Return deter, stoch, posterior mean and std, each ``[E, B, T, X]``, step by step."""
+        parts, actions = part.unbind(2), action.unbind(2)
+        belief = self.rssm.initial(part.shape[1])
+        columns: list[list[Tensor]] = [[], [], [], []]
+        for step in range(part.shape[2]):
+            belief, posterior = self.rssm.observe_step(
+                belief, actions[step], parts[step], noise[step]
+            )
+            values = (belief.deter, belief.stoch, posterior.mean, posterior.std)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+        return [torch.stack(column, 2) for column in columns]
 
     def loss(
         self, batch: SequenceBatch, config: LossConfig, generator: Generator
@@ -146,12 +162,8 @@ class WorldModel(nn.Module):
         index, weight = losses.decoded_frames(
             batch.mask, members, config.decode_fraction, generator
         )
-        row = torch.arange(members, device=index.device).unsqueeze(-1)
-        decoded = self.decode(features.flatten(1, 2)[row, index])  # [E, F, *event]
-        target = inputs.flatten(1, 2)[row if inputs.shape[0] > 1 else 0, index]
-        event = target.ndim - 2
-        error = losses.squared_error(target, decoded, event)
-        observation = config.observation_scale * (error * weight).sum(-1)
+        error = self._decoding_error(features.flatten(1, 2), inputs.flatten(1, 2), index, weight)
+        observation = config.observation_scale * error
 
         reward_error = losses.squared_error(batch.reward, self.reward(features), 0)
         reward = config.reward_scale * losses.masked_mean(reward_error, batch.mask)
@@ -166,6 +178,18 @@ class WorldModel(nn.Module):
             "kl": complexity,
             "kl_nats": losses.masked_mean(plain, batch.mask),
         }
+
+    def _decoding_error(
+        self, features: Tensor, inputs: Tensor, index: Tensor, weight: Tensor
+    ) -> Tensor:
+        """Return each member's weighted error ``[E]`` on the frames ``index`` ``[E, F]``."""
+        row = torch.arange(self.members, device=index.device).unsqueeze(-1)
+        chosen = features[row, index]
+        if self.is_image and inputs.device.type == "cpu":
+            return decoding_error(self.decoder, chosen, inputs, index, weight, self._chunk)
+        target = inputs[row if inputs.shape[0] > 1 else 0, index]
+        error = losses.squared_error(target, self.decode(chosen), target.ndim - 2)
+        return (error * weight).sum(-1)
 
     def filter(
         self, belief: Belief, action: Tensor, observation: Tensor, generator: Generator
@@ -184,25 +208,24 @@ class WorldModel(nn.Module):
     def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
         """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``, P = E · samples.
 
-        Algorithm 3, lines 6 to 10, with the reward head's mean for the reward. The head runs
-        once, over the whole rollout.
+        Algorithm 3, lines 6 to 10, with the reward head's mean for the reward. Without
+        gradients, on a CPU, `Imagination` does the work; it returns what `rollout` and the
+        head do, up to rounding.
         """
         batch, num, horizon, _ = actions.shape
         samples = self.config.latent_samples
-        rows = batch * samples * num
         noise = self._imagination_noise(batch, samples, num, horizon, generator)
-        features = self.rollout(
-            Belief(
-                deter=_repeat(state.deter, samples * num),
-                stoch=_repeat(state.stoch, samples * num),
-            ),
-            actions.unsqueeze(1)
-            .expand(-1, samples, -1, -1, -1)
-            .reshape(rows, horizon, -1)
-            .transpose(0, 1),
-            noise,
-        )  # [H, E, B·samples·N, D + S]
-        rewards = self.reward(features)
+        start = Belief(
+            deter=_repeat(state.deter, samples * num), stoch=_repeat(state.stoch, samples * num)
+        )
+        rows = actions.unsqueeze(1).expand(-1, samples, -1, -1, -1)
+        steps = rows.reshape(batch * samples * num, horizon, -1).transpose(0, 1)
+        if torch.is_grad_enabled() or actions.device.type != "cpu":
+            rewards = self.reward(self.rollout(start, steps, noise))
+        else:
+            rewards = self._imagination(steps.shape[1]).rewards(
+                start.deter, start.stoch, steps, noise
+            )
         rewards = rewards.unflatten(2, (batch, samples, num))  # [H, E, B, samples, N]
         return rewards.permute(2, 4, 1, 3, 0).flatten(2, 3)
 
@@ -217,6 +240,20 @@ class WorldModel(nn.Module):
             )
             features.append(torch.cat([belief.deter, belief.stoch], -1))
         return torch.stack(features)
+
+    def _imagination(self, num: int) -> Imagination:
+        """Return the weights packed for imagination; in int8, once for as long as they last."""
+        precision = self.config.imagination
+        if precision == "float32":  # packing costs next to nothing, and cannot be out of date
+            return Imagination(self.rssm, self.reward_head, num, precision)
+        # By their bits: PyTorch's own count of changes misses those of a fused optimiser.
+        weights = [*self.rssm.parameters(), *self.reward_head.parameters()]
+        stamp = torch.stack([weight.detach().view(torch.int32).sum() for weight in weights])
+        packed = self._packed
+        if packed is None or packed[0].num != num or not torch.equal(packed[1], stamp):
+            packed = Imagination(self.rssm, self.reward_head, num, precision), stamp
+            self._packed = packed
+        return packed[0]
 
     def _imagination_noise(
         self, batch: int, samples: int, num: int, horizon: int, generator: Generator

@@ -24,12 +24,42 @@ from dataclasses import dataclass
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.autograd.function import FunctionCtx, once_differentiable
 
 from planet_bayes.types import Belief
 
+
+class _FastElu(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: FunctionCtx, inputs: Tensor) -> Tensor:
+        outputs = elu_(inputs.clone())
+        ctx.save_for_backward(outputs)
+        return outputs
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: FunctionCtx, gradient: Tensor) -> Tensor:
+        (outputs,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        return outputs.clamp(max=0).add_(1).mul_(gradient)
+
+
+def elu_(values: Tensor) -> Tensor:
+    """ELU in place, through exp: on CPUs far faster than through expm1, as good beside a 1.
+
+    Since exp(x) - 1 is never below x, the larger of x and exp(min(x, 0)) - 1 is the one wanted.
+    """
+    return torch.maximum(values, values.clamp(max=0).exp_().sub_(1), out=values)
+
+
+def elu(inputs: Tensor) -> Tensor:
+    """Return x where it is positive, exp(x) - 1 elsewhere."""
+    large = inputs.numel() > 20_000  # below, the calls cost more than the arithmetic
+    return _FastElu.apply(inputs) if large and inputs.device.type == "cpu" else F.elu(inputs)
+
+
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": F.relu,
-    "elu": F.elu,
+    "elu": elu,
     "silu": F.silu,
 }
 
@@ -91,7 +121,7 @@ class RSSM(nn.Module):
     ) -> None:
         super().__init__()
         self.members, self.deter, self.stoch, self.min_std = members, deter, stoch, min_std
-        self.activation = ACTIVATIONS[activation]
+        self.activation_name, self.activation = activation, ACTIVATIONS[activation]
         self.input = MemberLinear(members, stoch + num_actions, hidden, generator)
         self.gates = MemberLinear(members, hidden + deter, 2 * deter, generator, bias=1.0)
         self.candidate = MemberLinear(members, hidden + deter, deter, generator)
@@ -116,7 +146,8 @@ class RSSM(nn.Module):
         # tanh(x) = 2σ(2x) - 1: PyTorch's sigmoid is several times faster than its tanh on CPUs.
         raw = self.candidate(torch.cat([hidden, reset * belief.deter], -1))
         proposed = (2 * raw).sigmoid() * 2 - 1
-        return torch.lerp(proposed, belief.deter, update)
+        kind = belief.deter.dtype  # in mixed precision the products are of a shorter type
+        return torch.lerp(proposed.to(kind), belief.deter, update.to(kind))
 
     def prior(self, deter: Tensor) -> Normal:
         """Return p(s_t | h_t)."""
@@ -148,6 +179,11 @@ class RSSM(nn.Module):
         deter = self.evolve(belief, action)
         prior = self.prior(deter)
         return Belief(deter, prior.mean if noise is None else prior.sample(noise))
+
+    def compile_steps(self, backend: str = "inductor") -> None:
+        """Let `torch.compile` fuse the steps that the loops over time repeat."""
+        self.observe_step = torch.compile(self.observe_step, backend=backend)  # type: ignore[method-assign]
+        self.imagine_step = torch.compile(self.imagine_step, backend=backend)  # type: ignore[method-assign]
 
     def _normal(self, raw: Tensor) -> Normal:
         mean, std = raw.chunk(2, -1)

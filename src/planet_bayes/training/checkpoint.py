@@ -45,11 +45,17 @@ class Progress:
 
 
 def save(
-    run: Path, model: nn.Module, optimiser: torch.optim.Optimizer, progress: Progress, keep: int
+    run: Path,
+    model: nn.Module,
+    optimiser: torch.optim.Optimizer,
+    progress: Progress,
+    keep: int,
+    actor: dict[str, Tensor] | None = None,
 ) -> Path:
     """Write a checkpoint, then delete all but the newest ``keep``.
 
     Its name says the whole state, so one that is there already need not be written again.
+    ``actor`` are older weights that an episode still to come is collected with.
     """
     folder = run / "checkpoints"
     name = f"{progress.episodes:06d}-{progress.updates:08d}-{progress.metrics:06d}"
@@ -61,6 +67,8 @@ def save(
     partial.mkdir(parents=True)
     _save_tensors(model_tensors(model), partial / "model.safetensors")
     _save_tensors(_optimiser_tensors(model, optimiser), partial / "optimiser.safetensors")
+    if actor is not None:
+        _save_tensors(actor, partial / "actor.safetensors")
     state = {"format": FORMAT, **dataclasses.asdict(progress)}
     with open(partial / "progress.json", "w") as file:
         json.dump(state, file)
@@ -110,12 +118,18 @@ def load_progress(checkpoint: Path) -> Progress:
 
 def load_model(checkpoint: Path, model: nn.Module) -> None:
     """Put the checkpoint's weights into ``model``."""
-    path = checkpoint / "model.safetensors"
-    tensors = _load_tensors(path)
-    expected = dict(model.named_parameters())
-    _check_names(path, tensors, {name: tuple(value.shape) for name, value in expected.items()})
+    put_tensors(_load_weights(checkpoint / "model.safetensors", model), model)
+
+
+def load_actor(checkpoint: Path, model: nn.Module) -> dict[str, Tensor]:
+    """Return the older weights in the checkpoint, which must fit ``model``."""
+    return _load_weights(checkpoint / "actor.safetensors", model)
+
+
+def put_tensors(tensors: dict[str, Tensor], model: nn.Module) -> None:
+    """Copy weights as `model_tensors` returns them into ``model``."""
     with torch.no_grad():
-        for name, parameter in expected.items():
+        for name, parameter in model.named_parameters():
             parameter.copy_(tensors[name])
 
 
@@ -162,6 +176,13 @@ def _load_tensors(path: Path) -> dict[str, Tensor]:
         return load_file(path)
     except (OSError, SafetensorError, ValueError) as error:
         raise RunError(f"{path} is missing or damaged: {error}.") from error
+
+
+def _load_weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
+    tensors = _load_tensors(path)
+    expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    _check_names(path, tensors, expected)
+    return tensors
 
 
 def _check_names(

@@ -8,11 +8,14 @@ from typing import Any
 
 import gymnasium
 import numpy as np
-from torch import Generator
+import torch
+from torch import Generator, Tensor
 
 from planet_bayes.agent import Agent, Carry
+from planet_bayes.config import Config
 from planet_bayes.errors import EnvError
 from planet_bayes.planner import Diagnostics
+from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
 from planet_bayes.types import Episode
 
 LONGEST = 100_000  # agent steps; an episode that goes on has lost its end
@@ -48,6 +51,25 @@ class Recorder:
             action=np.stack(self.actions),
             reward=np.asarray(self.rewards, np.float32),
         )
+
+
+@dataclass(frozen=True)
+class Collected:
+    """An episode of the agent, and what its row of the metrics says of it."""
+
+    episode: Episode
+    facts: dict[str, float]
+
+
+def episode_streams(
+    seed: int, name: str, number: int, device: torch.device | str
+) -> tuple[int, Generator, np.random.Generator]:
+    """Return the environment's seed and the agent's and NumPy's streams for an episode."""
+    return (
+        integer_seed(seed, f"{name}-environment", number),
+        torch_stream(seed, f"{name}-agent", number, device=device),
+        numpy_stream(seed, f"{name}-numpy", number),
+    )
 
 
 def collect_random(
@@ -90,6 +112,48 @@ def collect_episode(
         return action[0]
 
     return _collect(env, seed, policy, rng, absorbing_steps)
+
+
+def collect_numbered(
+    config: Config,
+    env: gymnasium.Env,
+    agent: Agent,
+    number: int,
+    should_stop: Callable[[], bool] = lambda: False,
+) -> Collected:
+    """Collect episode ``number`` of a run: a function of it, the settings and the weights."""
+    train = config.train
+    seed, generator, rng = episode_streams(config.seed, "collect", number, agent.device)
+    plans: list[Tensor] = []
+    episode = collect_episode(
+        env,
+        agent,
+        seed,
+        generator,
+        rng,
+        train.exploration,
+        train.absorbing_steps,
+        should_stop,
+        lambda seen: plans.append(_plan_facts(seen)),
+    )
+    total = float(episode.reward.sum(dtype=np.float64))
+    return Collected(episode, {"train_return": total, **_summary(plans)})
+
+
+def _plan_facts(seen: Diagnostics) -> Tensor:
+    """Return the three numbers of a plan that are recorded; the rest of it can be forgotten."""
+    facts = (seen.effective_components, seen.effective_samples, seen.num_rejected)
+    return torch.stack([fact.mean(dtype=torch.float32).cpu() for fact in facts])
+
+
+def _summary(plans: list[Tensor]) -> dict[str, float]:
+    """Return what an episode's plans were like: means over its steps, and what was rejected."""
+    components, samples, rejected = torch.stack(plans, 1)
+    return {
+        "plan_components": float(components.mean()),
+        "plan_samples": float(samples.mean()),
+        "plan_rejected": float(rejected.sum()),
+    }
 
 
 def _collect(

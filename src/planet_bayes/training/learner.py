@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from planet_bayes.config import Config
-from planet_bayes.errors import NumericalError
+from planet_bayes.errors import ConfigError, NumericalError
 from planet_bayes.models import WorldModel
 from planet_bayes.replay import Replay
 from planet_bayes.rng import numpy_stream, torch_stream
@@ -22,6 +22,14 @@ class Learner:
         self.model = model
         self.config = config
         self.device = model.rssm.input.weight.device
+        for option in ("mixed_precision", "compile"):
+            if getattr(config.train, option) and self.device.type == "cpu":
+                raise ConfigError(
+                    f"train.{option} is for GPUs, where it saves time; on a CPU it would cost "
+                    "time. Leave it off, or set device to cuda."
+                )
+        if config.train.compile:
+            model.rssm.compile_steps()
         self.optimiser = torch.optim.Adam(
             model.parameters(),
             lr=config.train.learning_rate,
@@ -50,7 +58,10 @@ class Learner:
         """
         batch = self.sample(replay, number)
         generator = torch_stream(self.config.seed, "learn", number, device=self.device)
-        terms = self.model.loss(batch, self.config.loss, generator)
+        with torch.autocast(
+            self.device.type, torch.bfloat16, enabled=self.config.train.mixed_precision
+        ):
+            terms = self.model.loss(batch, self.config.loss, generator)
         self.optimiser.zero_grad(set_to_none=True)
         terms["total"].sum().backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.config.train.gradient_clip)

@@ -21,14 +21,20 @@ from planet_bayes.config import Config
 from planet_bayes.envs import make_env
 from planet_bayes.errors import EnvError, RunError
 from planet_bayes.models import WorldModel
-from planet_bayes.planner import Diagnostics
 from planet_bayes.replay import Replay
-from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
+from planet_bayes.rng import integer_seed, torch_stream
 from planet_bayes.training import checkpoint
 from planet_bayes.training.checkpoint import Progress
-from planet_bayes.training.collect import Stopped, collect_episode, collect_random, evaluate
+from planet_bayes.training.collect import (
+    Stopped,
+    collect_numbered,
+    collect_random,
+    episode_streams,
+    evaluate,
+)
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import Metrics
+from planet_bayes.training.overlap import Collector, CollectorError
 from planet_bayes.training.video import film_episode
 
 
@@ -60,6 +66,9 @@ class Trainer:
     Nothing random has a state: episode n and update n draw from streams that their number
     names. So whatever the moment of a stop, resuming from a checkpoint repeats what was lost
     bit for bit.
+
+    With ``train.overlap`` the episode is collected while the updates and the evaluation run,
+    with the weights from before them, the actor's; it joins when they are done.
     """
 
     def __init__(
@@ -78,24 +87,39 @@ class Trainer:
         self.model = build_model(config, self.env, device)
         self.learner = Learner(self.model, config)
         self.agent = Agent(self.model, config.resolved_planner)
+        self.actor: dict[str, Tensor] | None = None
         self.progress = Progress()
         if resume:
             newest = checkpoint.latest(run)
             self.progress = checkpoint.load_progress(newest)
             checkpoint.load_model(newest, self.model)
             checkpoint.load_optimiser(newest, self.model, self.learner.optimiser)
+            if config.train.overlap and self.progress.updates_since_episode:
+                self.actor = checkpoint.load_actor(newest, self.model)
             if self.iteration < config.train.episodes:
                 # A run that had ended goes on: its last row, without an episode, is done again.
                 rows = min(self.progress.metrics, self.iteration)
                 self.progress = dataclasses.replace(self.progress, metrics=rows)
         elif any((run / name).exists() for name in ("config.json", "episodes", "checkpoints")):
             raise RunError(f"{run} already holds a run; resume it or name another folder.")
-        run.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(run)
-        configuration.save(config, run / "config.json")
-        self.replay = Replay(run / "episodes", int(config.train.replay_ram * 1e9))
+        self.collector: Collector | None = None
+        if config.train.overlap and self.iteration < config.train.episodes:
+            self.collector = Collector(config, self.learner.device, should_stop)
+        try:
+            self._open(resume)
+        except BaseException:
+            if self.collector is not None:
+                self.collector.close()
+            raise
+
+    def _open(self, resume: bool) -> None:
+        """Take the folder, and bring its files to the state that the run goes on from."""
+        self.run.mkdir(parents=True, exist_ok=True)
+        self._lock = _lock(self.run)
+        configuration.save(self.config, self.run / "config.json")
+        self.replay = Replay(self.run / "episodes", int(self.config.train.replay_ram * 1e9))
         self.replay.restore(self.progress.episodes)
-        self.metrics = Metrics(run, self.progress.metrics)
+        self.metrics = Metrics(self.run, self.progress.metrics)
         self._clock = (time.monotonic(), time.process_time())
         if not resume:
             self.save()  # so that whatever happens next, there is something to resume
@@ -114,7 +138,7 @@ class Trainer:
         except Stopped:
             self.save()
             return False
-        except EnvError:
+        except (EnvError, CollectorError):
             self.save()  # what was collected and learned before the fault is not lost
             raise
         finally:
@@ -124,16 +148,20 @@ class Trainer:
     def save(self) -> None:
         """Write a checkpoint of the present state."""
         self._advance()
+        in_between = self.progress.updates_since_episode > 0  # else the actor is the model
         checkpoint.save(
             self.run,
             self.model,
             self.learner.optimiser,
             self.progress,
             self.config.train.keep_checkpoints,
+            self.actor if in_between else None,
         )
 
     def close(self) -> None:
         """Release the environment and the log files."""
+        if self.collector is not None:
+            self.collector.close()
         self.metrics.close()
         self.env.close()
         self._lock.close()
@@ -151,21 +179,12 @@ class Trainer:
             **changes,
         )
 
-    def _streams(self, name: str, number: int) -> tuple[int, torch.Generator, np.random.Generator]:
-        """Return the environment's seed and the agent's and NumPy's streams for an episode."""
-        seed = self.config.seed
-        return (
-            integer_seed(seed, f"{name}-environment", number),
-            torch_stream(seed, f"{name}-agent", number, device=self.learner.device),
-            numpy_stream(seed, f"{name}-numpy", number),
-        )
-
     def _seed(self) -> None:
         """Collect the random episodes (line 1)."""
         train = self.config.train
         while len(self.replay) < train.seed_episodes:
             number = len(self.replay)
-            seed, _, rng = self._streams("collect", number)
+            seed, _, rng = episode_streams(self.config.seed, "collect", number, self.learner.device)
             episode = collect_random(self.env, seed, rng, train.absorbing_steps, self.should_stop)
             self.replay.add(episode)
             self._advance(episodes=len(self.replay))
@@ -175,6 +194,8 @@ class Trainer:
 
     def _iterate(self) -> None:
         iteration, train = self.iteration, self.config.train
+        if train.overlap:
+            self._begin_episode()
         self._learn()
         row: dict[str, Any] = {
             "episode": iteration,
@@ -219,24 +240,28 @@ class Trainer:
             where = {"episode": self.iteration, "done": done, "of": of}
             self.report(Event("update", where | values))
 
+    def _begin_episode(self) -> None:
+        """Have the episode of this iteration collected with the weights before its updates."""
+        if not self.progress.updates_since_episode:
+            self.actor = checkpoint.model_tensors(self.model)
+        assert self.actor is not None
+        if self.collector is not None and self.iteration < self.config.train.episodes:
+            self.collector.begin(len(self.replay), self.actor)
+
     def _collect(self) -> dict[str, Any]:
         """Collect an episode with the agent (lines 4 to 11); it is on disk before we go on."""
-        train = self.config.train
-        seed, generator, rng = self._streams("collect", len(self.replay))
-        plans: list[Tensor] = []
-        episode = collect_episode(
-            self.env,
-            self.agent,
-            seed,
-            generator,
-            rng,
-            train.exploration,
-            train.absorbing_steps,
-            self.should_stop,
-            lambda seen: plans.append(_plan_facts(seen)),
-        )
-        self.replay.add(episode)
-        return {"train_return": float(episode.reward.sum(dtype=np.float64)), **_summary(plans)}
+        if self.collector is None:
+            number = len(self.replay)
+            collected = collect_numbered(
+                self.config, self.env, self.agent, number, self.should_stop
+            )
+        else:
+            result = self.collector.finish()
+            collected = result.collected
+            # Its processor time counts as if it had been spent here.
+            self._clock = (self._clock[0], self._clock[1] - result.cpu_seconds)
+        self.replay.add(collected.episode)
+        return dict(collected.facts)
 
     def _evaluate(self, iteration: int) -> dict[str, Any]:
         self.report(Event("evaluate", {"episodes": self.config.train.evaluation_episodes}))
@@ -251,7 +276,9 @@ class Trainer:
 
     def _video(self, iteration: int) -> None:
         """Record an episode; a machine that cannot render still trains."""
-        seed, generator, _ = self._streams("video", iteration)
+        seed, generator, _ = episode_streams(
+            self.config.seed, "video", iteration, self.learner.device
+        )
         path = self.run / "videos" / f"episode-{iteration:05d}.mp4"
         try:
             path.parent.mkdir(exist_ok=True)
@@ -284,22 +311,6 @@ def evaluate_agent(
             for _ in range(episodes)
         ]
         return evaluate(envs, agent, seeds, generator, should_stop)
-
-
-def _plan_facts(seen: Diagnostics) -> Tensor:
-    """Return the three numbers of a plan that are recorded; the rest of it can be forgotten."""
-    facts = (seen.effective_components, seen.effective_samples, seen.num_rejected)
-    return torch.stack([fact.mean(dtype=torch.float32).cpu() for fact in facts])
-
-
-def _summary(plans: list[Tensor]) -> dict[str, float]:
-    """Return what an episode's plans were like: means over its steps, and what was rejected."""
-    components, samples, rejected = torch.stack(plans, 1)
-    return {
-        "plan_components": float(components.mean()),
-        "plan_samples": float(samples.mean()),
-        "plan_rejected": float(rejected.sum()),
-    }
 
 
 def _lock(run: Path) -> IO[str]:

@@ -1,0 +1,210 @@
+"""Imagination on CPUs: the same rollout as `RSSM.imagine_step`, written to touch little memory.
+
+A planning call spends its time in matrix products whose inputs are parts of one state. Here
+the parts of a row lie side by side, in an order in which every product's input is a slice:
+
+    [ r·h | x | h | s | a ]      x = FC(s, a), r the reset gate
+      ^^^^^^^^^                  candidate
+            ^^^^^               gates
+                ^^^^^           reward head
+                    ^^^^^       FC
+
+so nothing is concatenated, and every product and elementwise step writes where the next one
+reads. Rows are taken a few hundred at a time, through the whole horizon: they stay in cache.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from planet_bayes.models.rssm import RSSM, MemberLinear, elu_
+
+ROWS = 320
+"""Largest number of trajectories imagined together, for each thread."""
+
+Layer = Callable[[Tensor, Tensor], Tensor]
+"""Writes the output of G members' dense layers, for inputs ``[G, N, in]``, and returns it."""
+
+Pack = Callable[[Tensor, Tensor], Layer]
+"""Makes a layer of weights ``[G, in, out]`` and biases ``[G, 1, out]``."""
+
+
+def dense(weight: Tensor, bias: Tensor) -> Layer:
+    """Return the layers in the precision of their weights."""
+    return lambda inputs, out: torch.baddbmm(bias, inputs, weight, out=out)
+
+
+def int8(weight: Tensor, bias: Tensor) -> Layer:
+    """Return the layers in 8 bits: weights scaled by output, inputs by the range of each call."""
+    scale = weight.abs().amax(1).clamp(min=1e-12) / 127
+    zero = torch.zeros(scale.shape[1], dtype=torch.long)
+    packed = []
+    for own, scales, biases in zip(weight, scale, bias, strict=True):
+        with warnings.catch_warnings():
+            # PyTorch means to move these tensors to another package, whose CPU kernels are slow.
+            warnings.filterwarnings("ignore", "torch.quantize_per", UserWarning)
+            quantised = torch.quantize_per_channel(own.t(), scales, zero, 0, torch.qint8)
+        packed.append(torch.ops.quantized.linear_prepack(quantised, biases[0]))
+
+    def apply(inputs: Tensor, out: Tensor) -> Tensor:
+        for own, rows, result in zip(packed, inputs, out, strict=True):
+            # 7 bits for the inputs: the kernel's 16-bit partial sums overflow with 8.
+            product = torch.ops.quantized.linear_dynamic(rows.contiguous(), own, reduce_range=True)
+            result.copy_(product)
+        return out
+
+    return apply
+
+
+PRECISIONS: dict[str, Pack] = {"float32": dense, "int8": int8}
+
+_INPLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda values: values.clamp_min_(0),
+    "elu": elu_,
+    "silu": lambda values: F.silu(values, inplace=True),
+}
+
+
+@dataclass(frozen=True)
+class Dynamics:
+    """The layers of the members ``first`` to ``last``."""
+
+    first: int
+    last: int
+    input: Layer
+    gates: Layer
+    candidate: Layer
+    """Of the input [r·h, x], and with twice the weights: tanh(y) = 2σ(2y) - 1."""
+    prior_hidden: Layer
+    prior_out: Layer
+
+
+class Imagination:
+    """A model's weights, packed to imagine N trajectories with each member."""
+
+    def __init__(self, rssm: RSSM, reward_head: nn.Sequential, num: int, precision: str) -> None:
+        pack = PRECISIONS[precision]
+        self.rssm, self.num = rssm, num
+        most = ROWS * torch.get_num_threads()
+        self.members = min(rssm.members, max(1, most // num))  # that are imagined together,
+        self.rows = -(-num // -(-num // most))  # and rows of each of them
+        self.groups = [
+            _dynamics(rssm, first, min(first + self.members, rssm.members), pack)
+            for first in range(0, rssm.members, self.members)
+        ]
+        linear = [layer for layer in reward_head if isinstance(layer, nn.Linear)]
+        # The last product has one column: nothing to gain there from fewer bits.
+        packs = [pack] * (len(linear) - 1) + [dense]
+        self.head = [
+            make(layer.weight.detach().t()[None], layer.bias.detach()[None, None])
+            for make, layer in zip(packs, linear, strict=True)
+        ]
+        self.head_units = [layer.out_features for layer in linear]
+        self.activate = _INPLACE[rssm.activation_name]
+
+    def rewards(
+        self, deter: Tensor, stoch: Tensor, actions: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """Return rewards ``[H, E, N]`` of actions ``[H, N, A]``.
+
+        ``deter`` ``[E, N, D]`` and ``stoch`` ``[E, N, S]`` are where they start from, and
+        ``noise`` ``[H, E, N, S]`` what the prior is sampled with; without, its mean is taken.
+        """
+        result = actions.new_empty(len(actions), self.rssm.members, self.num)
+        work: _Work | None = None
+        for group in self.groups:
+            members = slice(group.first, group.last)
+            for first in range(0, self.num, self.rows):
+                rows = slice(first, min(first + self.rows, self.num))
+                shape = group.last - group.first, rows.stop - first
+                if work is None or work.shape != shape:
+                    work = _Work(self, shape, actions)
+                self._roll(
+                    group,
+                    work,
+                    deter[members, rows],
+                    stoch[members, rows],
+                    actions[:, rows],
+                    None if noise is None else noise[:, members, rows],
+                    result[:, members, rows],
+                )
+        return result
+
+    def _roll(
+        self,
+        layers: Dynamics,
+        work: _Work,
+        deter: Tensor,
+        stoch: Tensor,
+        actions: Tensor,
+        noise: Tensor | None,
+        result: Tensor,
+    ) -> None:
+        """Imagine through the horizon, writing into ``result`` ``[H, G, N]``."""
+        work.h.copy_(deter)
+        work.s.copy_(stoch)
+        for step, action in enumerate(actions):
+            work.a.copy_(action)
+            self.activate(layers.input(work.sa, work.x))
+            layers.gates(work.xh, work.gates).sigmoid_()
+            torch.mul(work.reset, work.h, out=work.rh)
+            layers.candidate(work.rhx, work.proposed).sigmoid_().mul_(2).sub_(1)
+            torch.lerp(work.proposed, work.h, work.update, out=work.h)
+            hidden = self.activate(layers.prior_hidden(work.h, work.hidden))
+            layers.prior_out(hidden, work.prior)
+            if noise is None:
+                work.s.copy_(work.mean)
+            else:
+                std = F.softplus(work.raw_std).add_(self.rssm.min_std)
+                torch.addcmul(work.mean, std, noise[step], out=work.s)
+            values = work.hs
+            for layer, out in zip(self.head[:-1], work.head, strict=True):
+                values = self.activate(layer(values, out))
+            self.head[-1](values, work.reward)
+            result[step].copy_(work.reward.view(work.shape))
+
+
+class _Work:
+    """The memory that a rollout of ``shape`` (members, rows) works in, its parts by name."""
+
+    def __init__(self, imagination: Imagination, shape: tuple[int, int], like: Tensor) -> None:
+        rssm = imagination.rssm
+        d, s, x, a = rssm.deter, rssm.stoch, rssm.input.weight.shape[2], like.shape[-1]
+        self.shape = shape
+        row = like.new_zeros(*shape, d + x + d + s + a)
+        self.rh, self.x, self.h, self.s, self.a = row.split([d, x, d, s, a], -1)
+        self.rhx, self.xh = row[..., : d + x], row[..., d : d + x + d]
+        self.sa = row[..., d + x + d :]
+        # The head is shared: all members' rows are one matrix to it.
+        self.hs = row.flatten(0, 1)[None, :, d + x : d + x + d + s]
+        self.gates = like.new_empty(*shape, 2 * d)
+        self.reset, self.update = self.gates.chunk(2, -1)
+        self.proposed, self.hidden = like.new_empty(*shape, d), like.new_empty(*shape, x)
+        self.prior = like.new_empty(*shape, 2 * s)
+        self.mean, self.raw_std = self.prior.chunk(2, -1)
+        total = shape[0] * shape[1]
+        self.head = [like.new_empty(1, total, units) for units in imagination.head_units[:-1]]
+        self.reward = like.new_empty(1, total, 1)
+
+
+def _dynamics(rssm: RSSM, first: int, last: int, pack: Pack) -> Dynamics:
+    def weights(layer: MemberLinear) -> tuple[Tensor, Tensor]:
+        return layer.weight.detach()[first:last], layer.bias.detach()[first:last]
+
+    hidden = rssm.input.weight.shape[2]
+    weight, bias = weights(rssm.candidate)
+    return Dynamics(
+        first=first,
+        last=last,
+        input=pack(*weights(rssm.input)),
+        gates=pack(*weights(rssm.gates)),
+        candidate=pack(2 * torch.cat([weight[:, hidden:], weight[:, :hidden]], 1), 2 * bias),
+        prior_hidden=pack(*weights(rssm.prior_hidden)),
+        prior_out=pack(*weights(rssm.prior_out)),
+    )

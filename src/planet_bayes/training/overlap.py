@@ -1,0 +1,228 @@
+"""Collecting beside learning: episodes from a second process, for a core that would be idle.
+
+The process makes an environment and a model of its own. It is sent weights and the number of an
+episode, and returns that episode. Since an episode is a function of these and of the settings,
+one that is interrupted is simply collected again, and when it is ready changes nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import multiprocessing
+import os
+import signal
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from multiprocessing import resource_tracker
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
+from typing import Any, NoReturn
+
+import gymnasium
+import torch
+from safetensors.torch import load, save
+from torch import Tensor
+
+from planet_bayes.agent import Agent
+from planet_bayes.config import Config
+from planet_bayes.envs import make_env
+from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError
+from planet_bayes.training import checkpoint
+from planet_bayes.training.collect import Collected, Stopped, collect_numbered
+
+LOOK_EVERY = 0.1  # seconds between looks for a stop request while waiting
+PATIENCE = 10.0  # seconds for the process to close its environment before it is ended
+
+
+class CollectorError(PlanetBayesError):
+    """The collecting process failed or ended."""
+
+
+@dataclass(frozen=True)
+class Failure:
+    """What went wrong in the process, in words: exceptions do not all survive the way."""
+
+    message: str
+    details: str
+    from_environment: bool
+
+
+@dataclass(frozen=True)
+class Result:
+    """An episode, and the processor time that it took."""
+
+    collected: Collected
+    cpu_seconds: float
+
+
+class Collector:
+    """The process, seen from the learner: `begin` an episode, do other work, `finish` it.
+
+    ``should_stop`` is looked at while waiting; `Stopped` is raised then. `close` it in the end;
+    if that never happens, the process ends at its next step after this one has.
+    """
+
+    def __init__(
+        self, config: Config, device: torch.device, should_stop: Callable[[], bool]
+    ) -> None:
+        self._should_stop = should_stop
+        self._connection, theirs = multiprocessing.get_context("spawn").Pipe()
+        try:
+            with theirs:
+                self._process = spawn(theirs, config, device)
+        except BaseException:
+            self._connection.close()
+            raise
+        try:
+            reply = self._receive()
+            if isinstance(reply, Failure):
+                raise _noted(
+                    ConfigError(
+                        f"train.overlap: {config.task} works here but cannot be made in another "
+                        f"process: {reply.message.rstrip('. ')}. Name it as "
+                        "package.module:function, in a file that can be imported there, or leave "
+                        "train.overlap off."
+                    ),
+                    reply,
+                )
+        except Stopped:
+            pass  # whoever asks for an episode is told again
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def pid(self) -> int | None:
+        """The process's number."""
+        return self._process.pid
+
+    def begin(self, number: int, weights: dict[str, Tensor]) -> None:
+        """Have episode ``number`` collected with ``weights``; one at a time."""
+        try:
+            self._connection.send((number, save(weights)))
+        except OSError:
+            self._raise_ended()
+
+    def finish(self) -> Result:
+        """Wait for the episode that was begun and return it."""
+        while not self._connection.poll(LOOK_EVERY):
+            if self._should_stop():
+                raise Stopped
+        reply = self._receive()
+        if isinstance(reply, Result):
+            return reply
+        assert isinstance(reply, Failure)
+        if reply.from_environment:
+            raise _noted(EnvError(reply.message), reply)
+        raise _noted(
+            CollectorError(f"the process that collects (train.overlap) failed: {reply.message}"),
+            reply,
+        )
+
+    def close(self) -> None:
+        """End the process: closing the pipe tells it to, and is seen at its next step."""
+        self._connection.close()
+        try:
+            self._process.join(PATIENCE)
+        finally:
+            for end in (self._process.terminate, self._process.kill):
+                if self._process.is_alive():
+                    end()
+                    self._process.join(1)
+
+    def _receive(self) -> Result | Failure | None:
+        try:
+            reply: Result | Failure | None = self._connection.recv()
+        except (EOFError, OSError):
+            self._raise_ended()
+        return reply
+
+    def _raise_ended(self) -> NoReturn:
+        self._process.join(1)
+        time.sleep(LOOK_EVERY)  # a signal that ended it may have been sent to us as well
+        if self._should_stop():
+            raise Stopped
+        raise CollectorError(
+            "the process that collects (train.overlap) ended with exit code "
+            f"{self._process.exitcode} and without a word; it may have printed something. If this "
+            "was at the start of a script, put its training under `if __name__ == '__main__':`."
+        )
+
+
+def spawn(connection: Connection, config: Config, device: torch.device) -> BaseProcess:
+    """Start the process; Ctrl-C reaches it too, and is left to this one from the first moment."""
+    process = multiprocessing.get_context("spawn").Process(
+        target=_main,
+        args=(connection, config, str(device), os.getcwd()),
+        name="planet-bayes-collector",
+        daemon=True,
+    )
+    resource_tracker.ensure_running()  # before, since starting it unblocks SIGINT
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process.start()  # inherits what is blocked
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+    return process
+
+
+def _main(connection: Connection, config: Config, device: str, folder: str) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    os.chdir(folder)  # spawning goes to the folder in which Python was started
+    torch.set_num_threads(1)
+    serve(connection, config, device)
+
+
+def serve(connection: Connection, config: Config, device: torch.device | str) -> None:
+    """Collect whatever episodes are asked for, until the other end of the pipe is closed."""
+    # Late: the loop imports this module.
+    from planet_bayes.training.loop import build_model
+
+    with contextlib.ExitStack() as stack:
+        reply: Result | Failure | None
+        try:
+            env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
+            agent = Agent(build_model(config, env, device), config.resolved_planner)
+            reply = None
+        except Exception as error:
+            reply = _failure(error)
+        while True:
+            try:
+                connection.send(reply)
+                if isinstance(reply, Failure):
+                    return
+                number, weights = connection.recv()
+            except (EOFError, OSError):
+                return
+            reply = _collect(connection, config, env, agent, number, weights)
+
+
+def _collect(
+    connection: Connection,
+    config: Config,
+    env: gymnasium.Env[Any, Any],
+    agent: Agent,
+    number: int,
+    weights: bytes,
+) -> Result | Failure:
+    began = time.process_time()
+    try:
+        checkpoint.put_tensors(load(weights), agent.model)
+        # Nothing is sent meanwhile, so what there is to read can only be the pipe's end.
+        collected = collect_numbered(config, env, agent, number, connection.poll)
+    except Exception as error:
+        return _failure(error)
+    return Result(collected, time.process_time() - began)
+
+
+def _failure(error: Exception) -> Failure:
+    ours = isinstance(error, PlanetBayesError)
+    message = str(error) if ours else f"{type(error).__name__}: {error}"
+    return Failure(message, traceback.format_exc(), isinstance(error, EnvError))
+
+
+def _noted(error: PlanetBayesError, failure: Failure) -> PlanetBayesError:
+    error.add_note(f"in the process that collects:\n{failure.details}")
+    return error
