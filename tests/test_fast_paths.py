@@ -57,7 +57,7 @@ def assert_same(left: list[Tensor], right: list[Tensor]) -> None:
 )
 def test_a_deconvolution_is_pytorchs(inputs: int, outputs: int, kernel: int, size: int) -> None:
     torch.manual_seed(0)
-    ours = Deconv(inputs, outputs, kernel, stride=2).double()
+    ours = Deconv(inputs, outputs, kernel).double()
     plain = nn.ConvTranspose2d(inputs, outputs, kernel, stride=2).double()
     plain.load_state_dict(ours.state_dict())
     images = torch.randn(3, inputs, size, size, dtype=torch.double, requires_grad=True)
@@ -137,6 +137,42 @@ def test_decoding_in_parts_changes_nothing(groups: int, size: int) -> None:
     torch.testing.assert_close(without, plain)
 
 
+def test_a_frozen_decoder_still_passes_gradients_on() -> None:
+    torch.manual_seed(0)
+    for frozen in (slice(None), slice(0, 1), slice(-1, None)):
+        decoder = networks.image_decoder((32, 32, 3), 11, 2, "elu").double()
+        for weight in list(decoder.parameters())[frozen]:
+            weight.requires_grad_(False)
+        features = torch.randn(1, 4, 11, dtype=torch.double, requires_grad=True)
+        frames = torch.randn(1, 4, 3, 32, 32, dtype=torch.double)
+        index, weight = torch.arange(4)[None], torch.ones(1, 4, dtype=torch.double)
+        ours = decoding_error(decoder, features, frames, index, weight, 3)
+        plain = squared_error(frames, decoder(features[0])[None], 3).sum(-1)
+        inputs = [features, *(w for w in decoder.parameters() if w.requires_grad)]
+        assert_same(gradients(ours.sum(), inputs), gradients(plain.sum(), inputs))
+
+
+def test_encoding_keeps_little_for_the_backward_pass() -> None:
+    """The first layer's output is more than half of all; it is computed again."""
+    encoder = networks.image_encoder((64, 64, 3), 8, "relu")[0]
+    frames = torch.randn(6, 3, 64, 64)
+    kept = []
+    for encode in (lambda: encode_frames(encoder, frames, 3), lambda: encoder(frames)):
+        found: dict[int, int] = {}
+
+        def note(tensor: Tensor, found: dict[int, int] = found) -> Tensor:
+            if tensor.ndim == 4 and tensor.shape[0] in (3, 6) and tensor.shape[1] > 3:  # outputs
+                found[tensor.data_ptr()] = tensor.numel()
+            return tensor
+
+        with torch.autograd.graph.saved_tensors_hooks(note, lambda tensor: tensor):
+            result = encode()
+        kept.append(sum(found.values()))
+        del result
+    ours, plain = kept
+    assert ours < 0.5 * plain
+
+
 # --- The recurrence -----------------------------------------------------------------------
 
 
@@ -163,6 +199,15 @@ def test_the_gradient_by_hand_is_autograds(activation: str, members: int, steps:
         for one in weighed:  # also when only one of the outputs is used
             found[-1] += gradients(one, inputs)
     assert_same(*found)
+
+
+def test_actions_that_want_a_gradient_get_it() -> None:
+    model = build(2, activation="elu")
+    embed = torch.randn(2, 3, 4, 5, dtype=torch.double)
+    action = torch.randn(2, 3, 4, ACTIONS, dtype=torch.double, requires_grad=True)
+    seen = model.observe(embed, action, torch.zeros(4, 2, 3, 4, dtype=torch.double))
+    (gradient,) = gradients(seen.deter.sum(), [action])
+    assert (gradient.abs() > 0).all()
 
 
 def test_activations_without_a_gradient_by_hand_go_step_by_step() -> None:
@@ -217,30 +262,14 @@ def test_imagination_is_the_plain_rollout(
 
 
 def test_imagination_follows_the_weights() -> None:
-    """Packed weights are never those of before an update, in either precision."""
-    for precision, bound in (("float32", 1e-5), ("int8", 0.2)):
-        model = build(2, imagination=precision).float()
-        before, _ = both_ways(model, 5)
-        with torch.no_grad():
-            for weight in model.parameters():
-                weight.mul_(1.5)
-        after, plain = both_ways(model, 5)
-        assert (after - plain).abs().max() < bound * plain.std()
-        assert (after - before).abs().max() > plain.std()
-
-
-def test_an_optimiser_step_is_noticed() -> None:
-    model = build(1, imagination="int8").float()
-    optimiser = torch.optim.Adam(model.parameters(), lr=0.3, fused=True)
+    model = build(2)
     before, _ = both_ways(model, 5)
-    for number, weight in enumerate(model.parameters()):
-        weight.grad = torch.randn(weight.shape, generator=seeded(number))
-    optimiser.step()
-    after, _ = both_ways(model, 5)
-    fresh = build(1, imagination="int8").float()
-    fresh.load_state_dict(model.state_dict())
-    assert torch.equal(after, both_ways(fresh, 5)[0])
-    assert not torch.equal(after, before)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight.mul_(1.5)
+    after, plain = both_ways(model, 5)
+    torch.testing.assert_close(after, plain, rtol=1e-10, atol=1e-12)
+    assert not torch.allclose(after, before)
 
 
 def test_imagination_in_parts_is_one_for_every_thread_count() -> None:
@@ -278,9 +307,28 @@ def test_the_objective_in_mixed_precision_is_nearly_the_same() -> None:
     for name, value in exact.items():
         assert mixed[name].dtype == torch.float32
         torch.testing.assert_close(mixed[name], value, rtol=0.05, atol=0.05)
-    mixed["total"].sum().backward()
-    for weight in model.parameters():
-        assert weight.grad is None or weight.grad.dtype == torch.float32
+    weights = list(model.parameters())
+    for a, b in zip(
+        gradients(mixed["total"].sum(), weights),
+        gradients(exact["total"].sum(), weights),
+        strict=True,
+    ):
+        assert a.dtype == torch.float32
+        assert (a - b).norm() < 0.1 * b.norm() + 1e-3
+
+
+def test_small_changes_of_the_state_survive_mixed_precision() -> None:
+    """The GRU's candidate is near 0 at first, where tanh through a short sigmoid would be 0."""
+    model = build(1, activation="silu").float()
+    with torch.no_grad():
+        model.rssm.candidate.weight.mul_(1e-3)
+        model.rssm.candidate.bias.mul_(1e-3)
+    belief = Belief(torch.zeros(1, 3, 7), torch.randn(1, 3, 4, generator=seeded(0)))
+    action = torch.randn(1, 3, ACTIONS, generator=seeded(1))
+    exact = model.rssm.evolve(belief, action)
+    with torch.autocast("cpu", torch.bfloat16):
+        mixed = model.rssm.evolve(belief, action)
+    assert (mixed - exact).norm() < 0.02 * exact.norm()
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute:UserWarning")  # PyTorch's own doing

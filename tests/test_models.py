@@ -1177,7 +1177,6 @@ MODEL_BEHAVIOUR: dict[str, Any] = {
     "activation": "silu",
     "latent_noise": "shared",
     "latent_samples": 2,
-    "imagination": "int8",
 }
 
 

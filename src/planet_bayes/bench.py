@@ -23,7 +23,7 @@ from rich.console import RenderableType
 from rich.table import Table
 
 from planet_bayes.agent import Agent
-from planet_bayes.config import Config, MethodName
+from planet_bayes.config import METHODS, Config, MethodName
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.errors import ConfigError, EnvError
 from planet_bayes.memory import PeakMemory
@@ -111,7 +111,9 @@ class Report:
             "replay_episodes": self.episodes,
             "env_step_ms": 1000 * self.env_step.seconds if self.env_step else None,
             "render_ms": 1000 * self.render.seconds if self.render else None,
-            "env_peak_mb": (self.render or self.env_step or one).peak_mb,
+            "env_peak_mb": max(
+                (c.peak_mb for c in (self.render, self.env_step) if c), default=None
+            ),
         }
         if self.ensemble != 1 and 1 in self.plan:
             for name, costs in (("plan", self.plan), ("update", self.update)):
@@ -150,7 +152,8 @@ def tables(report: Report) -> list[RenderableType]:
     head = (
         f"{machine()}; threads: {report.threads}; preset: {report.preset}\n"
         f"matrix product {rows}×{inner} by {inner}×{columns}, float32: "
-        f"{report.gemm / 1e9:.1f} GFLOP/s"
+        f"{report.gemm / 1e9:.1f} GFLOP/s\n"
+        "an update: one batch for all members, each decoding its share of it\n"
     )
     return [head, main]
 
@@ -184,6 +187,8 @@ def bench(
     """Measure ``config``; with ``single`` also one member at equal trajectories and frames."""
     if repeats < 1 or episodes < 1 or num_actions < 1:
         raise ConfigError("repeats, episodes and actions must be at least 1.")
+    if config.device not in ("auto", "cpu"):
+        raise ConfigError(f"bench measures the CPU; device is {config.device!r}.")
     report = Report(torch.get_num_threads(), preset, config.members)
     if environment:
         progress("environment")
@@ -234,12 +239,13 @@ def interleaved(report: Report, works: dict[int, Work], repeats: int) -> dict[in
     peaks: dict[int, float] = {}
     for number in range(repeats + 1):
         for key, (work, _) in works.items():
+            if number == 0:  # the warm-up, and the time to look at memory
+                with PeakMemory() as memory:
+                    work()
+                peaks[key] = memory.megabytes
+                continue
             report.gemm_rates.append(_gemm_rate())
-            with PeakMemory() as memory:
-                seconds = _time(work)
-            if number > 0:  # the first is the warm-up
-                times[key].append(seconds)
-                peaks[key] = max(peaks.get(key, 0.0), memory.megabytes)
+            times[key].append(_time(work))
     report.gemm_rates.append(_gemm_rate())
     return {
         key: Cost(statistics.median(times[key]), _spread(times[key]), peaks[key], flops)
@@ -276,16 +282,18 @@ def _gemm_rate() -> float:
 def _resized(config: Config, members: int) -> Config:
     """Return the same work with another number of members: trajectories, frames decoded.
 
-    An update is 50×50 frames in the paper's size, whatever E: all members see the same
-    sequences, and each decodes its share of them.
+    An update is one batch that all members see, whatever E, and each decodes its share of it.
     """
-    # The method with one member has the ensemble's planner: E alone changes.
-    method: MethodName = "planet_bayes" if members > 1 else "m_only"
+    single: MethodName = "m_only" if METHODS[config.method][1] else "planet"
+    particles = config.members * config.model.latent_samples
+    trajectories = config.num_trajectories or config.planner.num_candidates * particles
     return dataclasses.replace(
         config,
-        method=method,
+        method=config.method if members > 1 else single,
         num_members=members,
+        num_trajectories=trajectories,
         loss=dataclasses.replace(config.loss, decode_fraction=1 / members),
+        planner=dataclasses.replace(config.planner, converged_std=0.0),  # all iterations
         train=dataclasses.replace(config.train, batch_sharing="shared"),
     )
 
@@ -310,8 +318,9 @@ def planning(config: Config, members: int, num_actions: int) -> Work:
         deter=torch.randn(members, 1, config.model.deter, generator=generator).tanh(),
         stoch=torch.randn(members, 1, config.model.stoch, generator=generator),
     )
-    trajectories = planner.num_candidates * members * config.model.latent_samples
-    flops = arithmetic.imagining(model, trajectories, planner.horizon) * planner.num_iterations
+    candidates = sum(planner.candidates_at(number) for number in range(planner.num_iterations))
+    trajectories = candidates * members * config.model.latent_samples
+    flops = arithmetic.imagining(model, trajectories, planner.horizon)
     return lambda: plan(model, belief, agent.bounds, planner, generator), flops
 
 
@@ -358,7 +367,8 @@ def _measure_env(report: Report, config: Config, repeats: int) -> None:
         both = _env_cost(config, pixels, steps)
     except EnvError:
         return
-    report.render = dataclasses.replace(both, seconds=both.seconds - report.env_step.seconds)
+    extra = max(0.0, both.seconds - report.env_step.seconds)  # a toy's image costs nothing
+    report.render = dataclasses.replace(both, seconds=extra)
 
 
 def _env_cost(config: Config, settings: EnvConfig, steps: int) -> Cost:

@@ -65,9 +65,9 @@ class Evaluate:
 
 @dataclass(frozen=True)
 class Bench:
-    """Measure planning, learning, sampling and simulating against this machine's own rate.
+    """Measure planning, learning, sampling and simulating against the CPU's own rate.
 
-    On an otherwise idle machine. Every size below can be set; the preset gives the rest.
+    Best on an otherwise idle machine. Every size below can be set; the preset gives the rest.
     """
 
     preset: PresetName = "quick"

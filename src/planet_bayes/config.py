@@ -72,7 +72,7 @@ class TrainConfig:
     """Gigabytes of episodes held in memory; the rest is read from disk."""
     overlap: bool = False
     """Collect each episode in a second process, of one thread, while the updates before it run:
-    for a core that would be idle, so leave one out of `threads`. The agent that collects has the
+    for a core that would be idle, left out of `threads`. The agent that collects has the
     weights from before those updates. With one seed, results are as repeatable as without."""
 
     def __post_init__(self) -> None:
@@ -101,7 +101,7 @@ class Config:
     seed: int = 0
     """Root of every random stream."""
     threads: int = 0
-    """CPU threads; 0: all cores."""
+    """CPU threads; 0: all cores, or all but one with train.overlap."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     num_members: int = 5

@@ -108,7 +108,8 @@ def train(
     if resume and path is None:
         raise RunError("resume: name the run's folder.")
     folder = default_folder(config) if path is None else Path(path)
-    config = dataclasses.replace(config, threads=config.threads or num_cores())
+    spare = 1 if config.train.overlap else 0  # for the process that collects
+    config = dataclasses.replace(config, threads=config.threads or max(1, num_cores() - spare))
     torch.set_num_threads(config.threads)
     trainer = Trainer(
         config,

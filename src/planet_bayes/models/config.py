@@ -8,7 +8,6 @@ from typing import Literal
 from planet_bayes.errors import ConfigError, nearest
 from planet_bayes.models.rssm import ACTIVATIONS
 
-IMAGINATION = ("float32", "int8")
 LATENT_NOISE = ("independent", "shared", "mean")
 
 
@@ -42,9 +41,6 @@ class ModelConfig:
     latent_samples: int = 1
     """Latent trajectories imagined per member and candidate; more than 1 only adds cost where
     no noise is drawn."""
-    imagination: Literal["float32", "int8"] = "float32"
-    """Precision of the matrix products in planning on a CPU. int8 is faster and less exact;
-    learning and filtering are not touched."""
 
     def __post_init__(self) -> None:
         for name in ("deter", "stoch", "hidden", "image_depth", "vector_units", "vector_layers"):
@@ -53,12 +49,7 @@ class ModelConfig:
         for name in ("reward_units", "reward_layers", "latent_samples"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
-        names = {
-            "activation": ACTIVATIONS,
-            "latent_noise": LATENT_NOISE,
-            "imagination": IMAGINATION,
-        }
-        for name, known in names.items():
+        for name, known in (("activation", ACTIVATIONS), ("latent_noise", LATENT_NOISE)):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError(

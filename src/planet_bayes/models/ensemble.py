@@ -55,7 +55,6 @@ class WorldModel(nn.Module):
         super().__init__()
         self.observation_shape = observation_shape
         self.members, self.num_actions, self.config = members, num_actions, config
-        self._packed: tuple[Imagination, Tensor] | None = None
         features = config.deter + config.stoch
         activation = config.activation
         self.is_image = len(observation_shape) == 3
@@ -110,7 +109,8 @@ class WorldModel(nn.Module):
         """
         batch, steps = embed.shape[1:3]
         part = self.rssm.embed_part(embed.flatten(1, 2)).unflatten(1, (batch, steps))
-        if embed.device.type == "cpu" and self.rssm.activation_name in sequence.SUPPORTED:
+        by_hand = embed.device.type == "cpu" and self.rssm.activation_name in sequence.SUPPORTED
+        if by_hand and not (action.requires_grad or noise.requires_grad):
             filtered = sequence.filter_sequence(
                 self.rssm, part.transpose(1, 2), action.transpose(1, 2), noise.transpose(0, 1)
             )
@@ -223,9 +223,8 @@ class WorldModel(nn.Module):
         if torch.is_grad_enabled() or actions.device.type != "cpu":
             rewards = self.reward(self.rollout(start, steps, noise))
         else:
-            rewards = self._imagination(steps.shape[1]).rewards(
-                start.deter, start.stoch, steps, noise
-            )
+            imagination = Imagination(self.rssm, self.reward_head, steps.shape[1])
+            rewards = imagination.rewards(start.deter, start.stoch, steps, noise)
         rewards = rewards.unflatten(2, (batch, samples, num))  # [H, E, B, samples, N]
         return rewards.permute(2, 4, 1, 3, 0).flatten(2, 3)
 
@@ -240,20 +239,6 @@ class WorldModel(nn.Module):
             )
             features.append(torch.cat([belief.deter, belief.stoch], -1))
         return torch.stack(features)
-
-    def _imagination(self, num: int) -> Imagination:
-        """Return the weights packed for imagination; in int8, once for as long as they last."""
-        precision = self.config.imagination
-        if precision == "float32":  # packing costs next to nothing, and cannot be out of date
-            return Imagination(self.rssm, self.reward_head, num, precision)
-        # By their bits: PyTorch's own count of changes misses those of a fused optimiser.
-        weights = [*self.rssm.parameters(), *self.reward_head.parameters()]
-        stamp = torch.stack([weight.detach().view(torch.int32).sum() for weight in weights])
-        packed = self._packed
-        if packed is None or packed[0].num != num or not torch.equal(packed[1], stamp):
-            packed = Imagination(self.rssm, self.reward_head, num, precision), stamp
-            self._packed = packed
-        return packed[0]
 
     def _imagination_noise(
         self, batch: int, samples: int, num: int, horizon: int, generator: Generator

@@ -47,8 +47,8 @@ def decoding_error(
     comes out, gradients are computed along with it, ``size`` frames at a time, and a decoded
     frame is forgotten before the next is made.
     """
-    parameters = list(decoder.parameters())
-    if torch.is_grad_enabled() and (features.requires_grad or parameters[0].requires_grad):
+    parameters = [weight for weight in decoder.parameters() if weight.requires_grad]
+    if torch.is_grad_enabled() and (features.requires_grad or parameters):
         return _DecodingError.apply(decoder, features, frames, index, weight, size, *parameters)
     errors = weight.new_zeros(len(features))
     for member in range(len(features)):
@@ -91,13 +91,14 @@ class _DecodingError(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor | None, ...]:
         at_features, *flat = ctx.saved_tensors
-        members = len(at_features)
-        count = len(flat) // members
-        at_parameters = [flat[count * member : count * (member + 1)] for member in range(members)]
-        sums = [
-            sum((g * tensor for g, tensor in zip(gradient, column, strict=True)), torch.zeros(()))
-            for column in zip(*at_parameters, strict=True)
-        ]
+        count = len(flat) // len(at_features)
+        sums = []
+        for parameter in range(count):
+            by_member = flat[parameter::count]
+            total = gradient[0] * by_member[0]
+            for g, tensor in zip(gradient[1:], by_member[1:], strict=True):
+                total.add_(g * tensor)
+            sums.append(total)
         return (None, at_features * gradient[:, None, None], None, None, None, None, *sums)
 
 

@@ -15,7 +15,6 @@ reads. Rows are taken a few hundred at a time, through the whole horizon: they s
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -31,38 +30,11 @@ ROWS = 320
 Layer = Callable[[Tensor, Tensor], Tensor]
 """Writes the output of G members' dense layers, for inputs ``[G, N, in]``, and returns it."""
 
-Pack = Callable[[Tensor, Tensor], Layer]
-"""Makes a layer of weights ``[G, in, out]`` and biases ``[G, 1, out]``."""
-
 
 def dense(weight: Tensor, bias: Tensor) -> Layer:
-    """Return the layers in the precision of their weights."""
+    """Return the layers of weights ``[G, in, out]`` and biases ``[G, 1, out]``."""
     return lambda inputs, out: torch.baddbmm(bias, inputs, weight, out=out)
 
-
-def int8(weight: Tensor, bias: Tensor) -> Layer:
-    """Return the layers in 8 bits: weights scaled by output, inputs by the range of each call."""
-    scale = weight.abs().amax(1).clamp(min=1e-12) / 127
-    zero = torch.zeros(scale.shape[1], dtype=torch.long)
-    packed = []
-    for own, scales, biases in zip(weight, scale, bias, strict=True):
-        with warnings.catch_warnings():
-            # PyTorch means to move these tensors to another package, whose CPU kernels are slow.
-            warnings.filterwarnings("ignore", "torch.quantize_per", UserWarning)
-            quantised = torch.quantize_per_channel(own.t(), scales, zero, 0, torch.qint8)
-        packed.append(torch.ops.quantized.linear_prepack(quantised, biases[0]))
-
-    def apply(inputs: Tensor, out: Tensor) -> Tensor:
-        for own, rows, result in zip(packed, inputs, out, strict=True):
-            # 7 bits for the inputs: the kernel's 16-bit partial sums overflow with 8.
-            product = torch.ops.quantized.linear_dynamic(rows.contiguous(), own, reduce_range=True)
-            result.copy_(product)
-        return out
-
-    return apply
-
-
-PRECISIONS: dict[str, Pack] = {"float32": dense, "int8": int8}
 
 _INPLACE: dict[str, Callable[[Tensor], Tensor]] = {
     "relu": lambda values: values.clamp_min_(0),
@@ -88,22 +60,19 @@ class Dynamics:
 class Imagination:
     """A model's weights, packed to imagine N trajectories with each member."""
 
-    def __init__(self, rssm: RSSM, reward_head: nn.Sequential, num: int, precision: str) -> None:
-        pack = PRECISIONS[precision]
+    def __init__(self, rssm: RSSM, reward_head: nn.Sequential, num: int) -> None:
         self.rssm, self.num = rssm, num
         most = ROWS * torch.get_num_threads()
-        self.members = min(rssm.members, max(1, most // num))  # that are imagined together,
-        self.rows = -(-num // -(-num // most))  # and rows of each of them
+        members = _share(rssm.members, max(1, most // num))  # that are imagined together,
+        self.rows = _share(num, most)  # and rows of each of them
         self.groups = [
-            _dynamics(rssm, first, min(first + self.members, rssm.members), pack)
-            for first in range(0, rssm.members, self.members)
+            _dynamics(rssm, first, min(first + members, rssm.members))
+            for first in range(0, rssm.members, members)
         ]
         linear = [layer for layer in reward_head if isinstance(layer, nn.Linear)]
-        # The last product has one column: nothing to gain there from fewer bits.
-        packs = [pack] * (len(linear) - 1) + [dense]
         self.head = [
-            make(layer.weight.detach().t()[None], layer.bias.detach()[None, None])
-            for make, layer in zip(packs, linear, strict=True)
+            dense(layer.weight.detach().t()[None], layer.bias.detach()[None, None])
+            for layer in linear
         ]
         self.head_units = [layer.out_features for layer in linear]
         self.activate = _INPLACE[rssm.activation_name]
@@ -193,7 +162,12 @@ class _Work:
         self.reward = like.new_empty(1, total, 1)
 
 
-def _dynamics(rssm: RSSM, first: int, last: int, pack: Pack) -> Dynamics:
+def _share(total: int, most: int) -> int:
+    """Return the size of parts of ``total`` that are nearly equal and none above ``most``."""
+    return -(-total // -(-total // most))
+
+
+def _dynamics(rssm: RSSM, first: int, last: int) -> Dynamics:
     def weights(layer: MemberLinear) -> tuple[Tensor, Tensor]:
         return layer.weight.detach()[first:last], layer.bias.detach()[first:last]
 
@@ -202,9 +176,9 @@ def _dynamics(rssm: RSSM, first: int, last: int, pack: Pack) -> Dynamics:
     return Dynamics(
         first=first,
         last=last,
-        input=pack(*weights(rssm.input)),
-        gates=pack(*weights(rssm.gates)),
-        candidate=pack(2 * torch.cat([weight[:, hidden:], weight[:, :hidden]], 1), 2 * bias),
-        prior_hidden=pack(*weights(rssm.prior_hidden)),
-        prior_out=pack(*weights(rssm.prior_out)),
+        input=dense(*weights(rssm.input)),
+        gates=dense(*weights(rssm.gates)),
+        candidate=dense(2 * torch.cat([weight[:, hidden:], weight[:, :hidden]], 1), 2 * bias),
+        prior_hidden=dense(*weights(rssm.prior_hidden)),
+        prior_out=dense(*weights(rssm.prior_out)),
     )

@@ -80,10 +80,13 @@ class Deconv(nn.ConvTranspose2d):
     computes the four pixels of each 2×2 block as channels.
     """
 
+    def __init__(self, inputs: int, outputs: int, kernel: int) -> None:
+        super().__init__(inputs, outputs, kernel, stride=2)
+
     def forward(self, inputs: Tensor, output_size: list[int] | None = None) -> Tensor:
         """Return ``[N, C, H, W] -> [N, C', 2(H - 1) + k, 2(W - 1) + k]``."""
-        assert self.stride == (2, 2)
         assert self.bias is not None
+        assert output_size is None
         size = self.kernel_size[0]
         if inputs.shape[2:] == (1, 1):
             flat = torch.mm(inputs.flatten(1), self.weight.flatten(1))
@@ -129,7 +132,7 @@ def image_decoder(
     for index, kernel in enumerate(kernels):
         last = index == len(kernels) - 1
         outputs = 3 if last else multiples[index] * depth
-        parts.append(Deconv(channels, outputs, kernel, stride=2))
+        parts.append(Deconv(channels, outputs, kernel))
         if not last:
             parts.append(_Activation(activation))
         channels = outputs

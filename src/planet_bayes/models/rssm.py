@@ -141,13 +141,13 @@ class RSSM(nn.Module):
     def evolve(self, belief: Belief, action: Tensor) -> Tensor:
         """Return h_t ``[E, N, D]`` = GRU(h_{t-1}, s_{t-1}, action) (Algorithm 3, line 2)."""
         hidden = self.activation(self.input(torch.cat([belief.stoch, action], -1)))
-        gates = self.gates(torch.cat([hidden, belief.deter], -1)).sigmoid()
+        kind = belief.deter.dtype  # in mixed precision the products are of a shorter type
+        gates = self.gates(torch.cat([hidden, belief.deter], -1)).to(kind).sigmoid()
         reset, update = gates.chunk(2, -1)
         # tanh(x) = 2σ(2x) - 1: PyTorch's sigmoid is several times faster than its tanh on CPUs.
-        raw = self.candidate(torch.cat([hidden, reset * belief.deter], -1))
+        raw = self.candidate(torch.cat([hidden, reset * belief.deter], -1)).to(kind)
         proposed = (2 * raw).sigmoid() * 2 - 1
-        kind = belief.deter.dtype  # in mixed precision the products are of a shorter type
-        return torch.lerp(proposed.to(kind), belief.deter, update.to(kind))
+        return torch.lerp(proposed, belief.deter, update)
 
     def prior(self, deter: Tensor) -> Normal:
         """Return p(s_t | h_t)."""
@@ -186,5 +186,5 @@ class RSSM(nn.Module):
         self.imagine_step = torch.compile(self.imagine_step, backend=backend)  # type: ignore[method-assign]
 
     def _normal(self, raw: Tensor) -> Normal:
-        mean, std = raw.chunk(2, -1)
+        mean, std = raw.to(self.input.weight.dtype).chunk(2, -1)
         return Normal(mean, F.softplus(std) + self.min_std)

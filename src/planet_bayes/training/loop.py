@@ -103,13 +103,14 @@ class Trainer:
         elif any((run / name).exists() for name in ("config.json", "episodes", "checkpoints")):
             raise RunError(f"{run} already holds a run; resume it or name another folder.")
         self.collector: Collector | None = None
-        if config.train.overlap and self.iteration < config.train.episodes:
-            self.collector = Collector(config, self.learner.device, should_stop)
         try:
+            if config.train.overlap and self.iteration < config.train.episodes:
+                self.collector = Collector(config, self.learner.device, should_stop)
             self._open(resume)
         except BaseException:
             if self.collector is not None:
                 self.collector.close()
+            self.env.close()
             raise
 
     def _open(self, resume: bool) -> None:

@@ -107,9 +107,6 @@ class Collector:
 
     def finish(self) -> Result:
         """Wait for the episode that was begun and return it."""
-        while not self._connection.poll(LOOK_EVERY):
-            if self._should_stop():
-                raise Stopped
         reply = self._receive()
         if isinstance(reply, Result):
             return reply
@@ -133,7 +130,11 @@ class Collector:
                     self._process.join(1)
 
     def _receive(self) -> Result | Failure | None:
+        """Wait for word from the process, or for a stop request."""
         try:
+            while not self._connection.poll(LOOK_EVERY):
+                if self._should_stop():
+                    raise Stopped
             reply: Result | Failure | None = self._connection.recv()
         except (EOFError, OSError):
             self._raise_ended()

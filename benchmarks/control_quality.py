@@ -1,0 +1,123 @@
+"""What planning in less time costs a trained agent: return and seconds per step, side by side.
+
+    python benchmarks/control_quality.py runs/NAME
+
+Every setting controls the same noise-free episodes, one at a time, as a robot would.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+import planet_bayes as pb
+from planet_bayes.agent import Agent
+from planet_bayes.training.loop import evaluate_agent
+
+
+@dataclass(frozen=True)
+class Options:
+    """Return beside speed."""
+
+    run: tyro.conf.Positional[Path]
+    """The trained run's folder."""
+    episodes: int = 5
+    """Episodes for each setting."""
+    threads: int = 1
+    """CPU threads."""
+
+
+@dataclass(frozen=True)
+class Setting:
+    """A way of planning."""
+
+    name: str
+    planner: dict[str, Any] = dataclasses.field(default_factory=dict)
+    time_budget: float | None = None
+
+
+SETTINGS = (
+    Setting("as trained"),
+    Setting("candidate_decay 0.7", {"candidate_decay": 0.7}),
+    Setting("converged_std 0.3", {"converged_std": 0.3}),
+    Setting("candidate_decay 0.5", {"candidate_decay": 0.5}),
+    Setting("3 iterations", {"num_iterations": 3}),
+    Setting("time_budget 50 ms", time_budget=0.05),
+    Setting("the same, decay 0.5", {"candidate_decay": 0.5}, time_budget=0.05),
+)
+
+
+class Timed(Agent):
+    """An agent that keeps the time of each step, and its iterations."""
+
+    budget: float | None = None
+
+    def act(self, *args: Any, **kwargs: Any) -> Any:
+        """Act within the budget."""
+        began = time.perf_counter()
+        result = super().act(*args, **kwargs, time_budget=self.budget)
+        self.seconds.append(time.perf_counter() - began)
+        self.iterations.append(result[2].num_iterations)
+        return result
+
+    seconds: list[float]
+    iterations: list[int]
+
+
+def main(options: Options) -> None:
+    """Control with each setting and print the table."""
+    torch.set_num_threads(options.threads)
+    run = pb.load_run(options.run)
+    console = Console()
+    table = Table(
+        "planner",
+        "mean return",
+        "std",
+        "ms per step",
+        "slowest 1 %",
+        "late",
+        "iterations",
+        box=None,
+    )
+    for setting in SETTINGS:
+        planner = dataclasses.replace(run.agent.planner, **setting.planner)
+        agent = Timed(run.agent.model, planner)
+        agent.budget, agent.seconds, agent.iterations = setting.time_budget, [], []
+        returns = [
+            total
+            for number in range(options.episodes)
+            for total in evaluate_agent(run.config, agent, 1, number)
+        ]
+        times = sorted(1000 * seconds for seconds in agent.seconds)
+        table.add_row(
+            setting.name,
+            f"{statistics.mean(returns):.0f}",
+            f"{statistics.pstdev(returns):.0f}",
+            f"{statistics.median(times):.0f}",
+            f"{times[int(0.99 * len(times))]:.0f}",
+            _late(agent),
+            f"{statistics.mean(agent.iterations):.1f}",
+        )
+        console.print(f"{setting.name}: {[round(value) for value in returns]}")
+    console.print(table)
+
+
+def _late(agent: Timed) -> str:
+    """Return the share of steps that took longer than the budget."""
+    if agent.budget is None:
+        return ""
+    late = sum(seconds > agent.budget for seconds in agent.seconds)
+    return f"{100 * late / len(agent.seconds):.1f} %"
+
+
+if __name__ == "__main__":
+    main(tyro.cli(Options))
