@@ -35,7 +35,7 @@ class Train:
     """Train an agent. Every setting below can be set; the preset gives the rest."""
 
     preset: PresetName = "quick"
-    """quick: sensors, about a quarter of an hour on one CPU core. laptop: pixels, for hours on
+    """quick: sensors, about twelve minutes on one CPU core. laptop: pixels, for hours on
     the same. paper: the paper's sizes, for a GPU."""
     run: Path | None = None
     """Folder for the run; by default one under runs/, named after what is run."""
