@@ -29,14 +29,14 @@ ALLOWED = {
         *("agent", "config", "envs", "memory", "models", "planner", "replay", "training"),
         *BASE,
     },
-    "experiments": set(),
+    "experiments": {"models", "runs", "training", *BASE},
     "cli": {"bench", "runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {
     "planner": {"torch"},
     "models": {"torch"},
     "agent": {"torch", "numpy"},
-    "experiments": {"matplotlib"},
+    "experiments": {"matplotlib", "numpy", "rich", "torch", "tyro"},
 }
 
 

@@ -1,0 +1,66 @@
+"""The diagnosis of a model: what it counts as foreseen is what was really ahead."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import planet_bayes as pb
+from planet_bayes.experiments.diagnose import Foresight, Options, foresee, main
+from planet_bayes.models import ModelConfig, WorldModel
+from planet_bayes.types import Episode
+
+TINY = ModelConfig(deter=6, stoch=3, hidden=6, vector_units=6, reward_units=6, reward_layers=1)
+
+
+def test_points_and_steps_are_lined_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A model that knows the actions' effect on the reward foresees it exactly, at every step."""
+    model = WorldModel((2,), 1, 2, TINY, torch.Generator().manual_seed(0))
+    steps = 20
+    action = np.random.default_rng(0).uniform(-1, 1, (steps, 1)).astype(np.float32)
+    episode = Episode(np.zeros((steps, 2), np.float32), action, 3 * action[:, 0])
+
+    def knows(state: object, actions: torch.Tensor, generator: object) -> torch.Tensor:
+        return 3 * actions[..., 0].unsqueeze(2).expand(-1, -1, 2, -1)
+
+    monkeypatch.setattr(model, "imagine", knows)
+    found = foresee(model, episode, 4, 3, torch.Generator().manual_seed(1))
+    assert found.real.shape == (6, 4)  # points 0, 3, ..., 15
+    np.testing.assert_allclose(found.real[1], episode.reward[4:8])
+    np.testing.assert_allclose(found.error(), 0, atol=1e-6)
+    np.testing.assert_allclose(found.correlation(), 1)
+    np.testing.assert_allclose(found.disagreement, 0, atol=1e-6)
+
+
+def test_errors_and_correlations_are_by_step() -> None:
+    real = np.array([[1.0, 2.0], [3.0, 0.0]])
+    found = Foresight(real + np.array([0.0, 0.5]), real, np.zeros((2, 2)))
+    np.testing.assert_allclose(found.error(), [0, 0.5])
+    opposite = Foresight(-real, real, np.zeros((2, 2)))
+    np.testing.assert_allclose(opposite.correlation()[0], -1)
+
+
+def test_a_run_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    quick = pb.PRESETS["quick"]
+    config = dataclasses.replace(
+        quick,
+        task="toy_reach",
+        num_trajectories=20,
+        model=TINY,
+        env=dataclasses.replace(quick.env, observation="state", max_steps=20),
+        planner=dataclasses.replace(quick.planner, horizon=3, num_iterations=1),
+        train=dataclasses.replace(
+            quick.train,
+            episodes=0,
+            seed_episodes=1,
+            updates_per_episode=1,
+            batch_size=2,
+            sequence_length=5,
+            evaluation_episodes=1,
+        ),
+    )
+    path, _ = pb.train(config, tmp_path / "run")
+    main(Options(path, episodes=1, horizon=4))
+    assert "error of reward" in capsys.readouterr().out
