@@ -21,7 +21,7 @@ from rich.table import Table
 
 import planet_bayes as pb
 from planet_bayes.agent import Agent
-from planet_bayes.training.loop import evaluate_agent
+from planet_bayes.training import evaluate_agent
 
 
 @dataclass(frozen=True)

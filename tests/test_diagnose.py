@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import planet_bayes as pb
+from planet_bayes.config import Config
 from planet_bayes.experiments.diagnose import Foresight, Options, foresee, main
 from planet_bayes.models import ModelConfig, WorldModel
 from planet_bayes.types import Episode
@@ -42,25 +43,10 @@ def test_errors_and_correlations_are_by_step() -> None:
     np.testing.assert_allclose(opposite.correlation()[0], -1)
 
 
-def test_a_run_is_diagnosed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    quick = pb.PRESETS["quick"]
-    config = dataclasses.replace(
-        quick,
-        task="toy_reach",
-        num_trajectories=20,
-        model=TINY,
-        env=dataclasses.replace(quick.env, observation="state", max_steps=20),
-        planner=dataclasses.replace(quick.planner, horizon=3, num_iterations=1),
-        train=dataclasses.replace(
-            quick.train,
-            episodes=0,
-            seed_episodes=1,
-            updates_per_episode=1,
-            batch_size=2,
-            sequence_length=5,
-            evaluation_episodes=1,
-        ),
-    )
-    path, _ = pb.train(config, tmp_path / "run")
+def test_a_run_is_diagnosed(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    train = dataclasses.replace(tiny.train, episodes=0)
+    path, _ = pb.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
     main(Options(path, episodes=1, horizon=4))
     assert "error of reward" in capsys.readouterr().out

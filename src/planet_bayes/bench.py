@@ -143,11 +143,10 @@ def tables(report: Report) -> list[RenderableType]:
         "step, no image": report.env_step,
         "its image": report.render,
     }
-    for name, cost_or_none in others.items():
-        if cost_or_none is not None:
-            cost = cost_or_none
-            times = _seconds(cost.seconds), _seconds(cost.spread)
-            main.add_row(name, "", *times, "", "", "", f"{cost.peak_mb:.0f}")
+    for name, other in others.items():
+        if other is not None:
+            times = _seconds(other.seconds), _seconds(other.spread)
+            main.add_row(name, "", *times, "", "", "", f"{other.peak_mb:.0f}")
     rows, inner, columns = GEMM
     head = (
         f"{machine()}; threads: {report.threads}; preset: {report.preset}\n"
@@ -181,7 +180,6 @@ def bench(
     repeats: int = 5,
     episodes: int = 1000,
     single: bool = True,
-    environment: bool = True,
     progress: Callable[[str], None] = lambda _: None,
 ) -> Report:
     """Measure ``config``; with ``single`` also one member at equal trajectories and frames."""
@@ -190,9 +188,8 @@ def bench(
     if config.device not in ("auto", "cpu"):
         raise ConfigError(f"bench measures the CPU; device is {config.device!r}.")
     report = Report(torch.get_num_threads(), preset, config.members)
-    if environment:
-        progress("environment")
-        _measure_env(report, config, repeats)
+    progress("environment")
+    _measure_env(report, config, repeats)
     sizes = [config.members, 1] if single and config.members > 1 else [config.members]
     planners = {size: planning(config, size, num_actions) for size in sizes}
     progress("planning")

@@ -34,7 +34,7 @@ def encode_frames(encoder: nn.Sequential, frames: Tensor, size: int) -> Tensor:
             return encoder(images)
         return rest(checkpoint(first, images, use_reentrant=False, preserve_rng_state=False))
 
-    return torch.cat([encode(frames[part]) for part in _parts(len(frames), size)])
+    return torch.cat([encode(frames[part]) for part in parts(len(frames), size)])
 
 
 def decoding_error(
@@ -111,11 +111,11 @@ def _targets(
 ) -> Iterator[tuple[slice, Tensor]]:
     """Yield parts of a member's decoded frames, and the images that they must match."""
     own = frames[member if len(frames) > 1 else 0].movedim(-3, -1)  # as they lie in memory
-    for part in _parts(index.shape[1], size):
+    for part in parts(index.shape[1], size):
         yield part, own.index_select(0, index[member, part]).movedim(-1, -3)
 
 
-def _parts(total: int, size: int) -> Iterator[slice]:
+def parts(total: int, size: int) -> Iterator[slice]:
     """Yield slices of at most ``size`` that cover ``total``, of nearly equal lengths."""
     count = -(-total // size)
     for number in range(count):

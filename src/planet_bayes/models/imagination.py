@@ -22,7 +22,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from planet_bayes.models.rssm import RSSM, MemberLinear, elu_
+from planet_bayes.models.frames import parts
+from planet_bayes.models.rssm import INPLACE, RSSM, MemberLinear
 
 ROWS = 320
 """Largest number of trajectories imagined together, for each thread."""
@@ -36,19 +37,11 @@ def dense(weight: Tensor, bias: Tensor) -> Layer:
     return lambda inputs, out: torch.baddbmm(bias, inputs, weight, out=out)
 
 
-_INPLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": lambda values: values.clamp_min_(0),
-    "elu": elu_,
-    "silu": lambda values: F.silu(values, inplace=True),
-}
-
-
 @dataclass(frozen=True)
 class Dynamics:
-    """The layers of the members ``first`` to ``last``."""
+    """The layers of some members."""
 
-    first: int
-    last: int
+    members: slice
     input: Layer
     gates: Layer
     candidate: Layer
@@ -63,19 +56,16 @@ class Imagination:
     def __init__(self, rssm: RSSM, reward_head: nn.Sequential, num: int) -> None:
         self.rssm, self.num = rssm, num
         most = ROWS * torch.get_num_threads()
-        members = _share(rssm.members, max(1, most // num))  # that are imagined together,
-        self.rows = _share(num, most)  # and rows of each of them
-        self.groups = [
-            _dynamics(rssm, first, min(first + members, rssm.members))
-            for first in range(0, rssm.members, members)
-        ]
+        # Members that are imagined together, and rows of each of them.
+        self.groups = [_dynamics(rssm, part) for part in parts(rssm.members, max(1, most // num))]
+        self.rows = list(parts(num, most))
         linear = [layer for layer in reward_head if isinstance(layer, nn.Linear)]
         self.head = [
             dense(layer.weight.detach().t()[None], layer.bias.detach()[None, None])
             for layer in linear
         ]
         self.head_units = [layer.out_features for layer in linear]
-        self.activate = _INPLACE[rssm.activation_name]
+        self.activate = INPLACE[rssm.activation_name]
 
     def rewards(
         self, deter: Tensor, stoch: Tensor, actions: Tensor, noise: Tensor | None
@@ -88,10 +78,9 @@ class Imagination:
         result = actions.new_empty(len(actions), self.rssm.members, self.num)
         work: _Work | None = None
         for group in self.groups:
-            members = slice(group.first, group.last)
-            for first in range(0, self.num, self.rows):
-                rows = slice(first, min(first + self.rows, self.num))
-                shape = group.last - group.first, rows.stop - first
+            members = group.members
+            for rows in self.rows:
+                shape = members.stop - members.start, rows.stop - rows.start
                 if work is None or work.shape != shape:
                     work = _Work(self, shape, actions)
                 self._roll(
@@ -162,20 +151,14 @@ class _Work:
         self.reward = like.new_empty(1, total, 1)
 
 
-def _share(total: int, most: int) -> int:
-    """Return the size of parts of ``total`` that are nearly equal and none above ``most``."""
-    return -(-total // -(-total // most))
-
-
-def _dynamics(rssm: RSSM, first: int, last: int) -> Dynamics:
+def _dynamics(rssm: RSSM, members: slice) -> Dynamics:
     def weights(layer: MemberLinear) -> tuple[Tensor, Tensor]:
-        return layer.weight.detach()[first:last], layer.bias.detach()[first:last]
+        return layer.weight.detach()[members], layer.bias.detach()[members]
 
     hidden = rssm.input.weight.shape[2]
     weight, bias = weights(rssm.candidate)
     return Dynamics(
-        first=first,
-        last=last,
+        members=members,
         input=dense(*weights(rssm.input)),
         gates=dense(*weights(rssm.gates)),
         candidate=dense(2 * torch.cat([weight[:, hidden:], weight[:, :hidden]], 1), 2 * bias),

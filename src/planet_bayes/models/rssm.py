@@ -40,7 +40,7 @@ class _FastElu(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> Tensor:
         (outputs,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return outputs.clamp(max=0).add_(1).mul_(gradient)
+        return elu_slope(outputs).mul_(gradient)
 
 
 def elu_(values: Tensor) -> Tensor:
@@ -49,6 +49,11 @@ def elu_(values: Tensor) -> Tensor:
     Since exp(x) - 1 is never below x, the larger of x and exp(min(x, 0)) - 1 is the one wanted.
     """
     return torch.maximum(values, values.clamp(max=0).exp_().sub_(1), out=values)
+
+
+def elu_slope(values: Tensor) -> Tensor:
+    """Return the derivative of ELU where its value is ``values``."""
+    return values.clamp(max=0).add_(1)
 
 
 def elu(inputs: Tensor) -> Tensor:
@@ -62,6 +67,12 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "elu": elu,
     "silu": F.silu,
 }
+INPLACE: dict[str, Callable[[Tensor], Tensor]] = {
+    "relu": lambda values: values.clamp_min_(0),
+    "elu": elu_,
+    "silu": lambda values: F.silu(values, inplace=True),
+}
+"""The same, overwriting their argument: for where no gradient is recorded."""
 
 
 @dataclass(frozen=True)

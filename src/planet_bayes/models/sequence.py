@@ -25,7 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
-from planet_bayes.models.rssm import RSSM, elu_
+from planet_bayes.models.rssm import INPLACE, RSSM, elu_slope
 
 SUPPORTED = ("relu", "elu")
 """Activations whose derivative is a function of their value."""
@@ -67,13 +67,9 @@ def filter_sequence(rssm: RSSM, part: Tensor, action: Tensor, noise: Tensor) -> 
     )
 
 
-def _activate_(values: Tensor, name: str) -> Tensor:
-    return values.clamp_min_(0) if name == "relu" else elu_(values)
-
-
 def _slope(values: Tensor, name: str) -> Tensor:
     """Return f'(z), given the values f(z)."""
-    return (values > 0).to(values.dtype) if name == "relu" else values.clamp(max=0).add_(1)
+    return (values > 0).to(values.dtype) if name == "relu" else elu_slope(values)
 
 
 class _Filter(torch.autograd.Function):
@@ -95,6 +91,7 @@ class _Filter(torch.autograd.Function):
         min_std: float,
         activation: str,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+        activate_ = INPLACE[activation]
         members, steps, batch, hidden = part.shape
         deter, stoch = w_hidden.shape[1], noise.shape[-1]
 
@@ -112,14 +109,14 @@ class _Filter(torch.autograd.Function):
         for t in range(steps):
             x, h = xh[:, t, :, :hidden], xh[:, t, :, hidden:]
             torch.baddbmm(b_input, sa[:, t], w_input, out=xrh[:, t, :, :hidden])
-            x.copy_(_activate_(xrh[:, t, :, :hidden], activation))
+            x.copy_(activate_(xrh[:, t, :, :hidden]))
             both = torch.baddbmm(b_gates, xh[:, t], w_gates, out=gates[:, t]).sigmoid_()
             torch.mul(both[..., :deter], h, out=xrh[:, t, :, hidden:])
             c = torch.baddbmm(b_candidate, xrh[:, t], w_candidate, out=proposed[:, t])
             c.mul_(2).sigmoid_().mul_(2).sub_(1)  # tanh, as in RSSM.evolve
             new = torch.lerp(c, h, both[..., deter:], out=xh[:, t + 1, :, hidden:])
             p = torch.baddbmm(part[:, t], new, w_hidden, out=values[:, t])
-            torch.baddbmm(b_out, _activate_(p, activation), w_out, out=raw[:, t])
+            torch.baddbmm(b_out, activate_(p), w_out, out=raw[:, t])
             torch.add(F.softplus(raw[:, t, :, stoch:]), min_std, out=std[:, t])
             torch.addcmul(raw[:, t, :, :stoch], std[:, t], noise[:, t], out=sa[:, t + 1, :, :stoch])
         ctx.save_for_backward(
