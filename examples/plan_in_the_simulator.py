@@ -134,8 +134,12 @@ class Settings:
     """Std of the proposal at the start of each plan; actions are in [-1, 1]."""
     min_std: float = 0.05
     """Floor of the refitted std."""
-    execute: Literal["mean", "sample"] = "mean"
-    """The action taken: the mean of the heaviest component, or a sample."""
+    execute: Literal["mean", "sample", "best"] = "mean"
+    """The action taken: the mean of the heaviest component, a sample, or the best candidate's."""
+    noise_colour: float = 0.0
+    """Exponent of the candidates' spectrum: 0 white, 1 pink, 2 red."""
+    keep_elites: int = 0
+    """Best candidates that stay among the next iteration's."""
 
     @property
     def planner(self) -> PlannerConfig:
@@ -147,6 +151,8 @@ class Settings:
             initial_std=self.initial_std,
             min_std=self.min_std,
             execute=self.execute,
+            noise_colour=self.noise_colour,
+            keep_elites=self.keep_elites,
         )
 
 

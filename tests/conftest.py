@@ -22,7 +22,13 @@ def tiny() -> Config:
         num_trajectories=24,
         env=EnvConfig(observation="sensors", max_steps=12),
         model=ModelConfig(
-            deter=8, stoch=4, hidden=8, vector_units=8, reward_units=8, reward_layers=1
+            deter=8,
+            stoch=4,
+            hidden=8,
+            vector_units=8,
+            reward_units=8,
+            reward_layers=1,
+            normalise=True,
         ),
         loss=LossConfig(free_nats=0.0, kl_balance=0.8),
         planner=PlannerConfig(horizon=4, num_iterations=2, num_components=2),

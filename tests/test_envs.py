@@ -172,16 +172,49 @@ def test_describe_tasks_agrees_with_episodes() -> None:
         assert infos[name].sensors < infos[name].state
 
 
-def test_sensors_have_no_velocities_and_keep_the_order_of_the_suite() -> None:
+def test_sensors_are_positions_and_the_speed_of_a_runner_in_the_suites_order() -> None:
     state, sensors = make_env("walker_run", STATE), make_env("walker_run", SENSORS)
     whole, seen = state.reset(seed=0)[0], sensors.reset(seed=0)[0]
     native: Any = sensors.unwrapped
     observation = native._env.task.get_observation(native._env.physics)
     assert list(observation) == ["orientations", "height", "velocity"]
     expected = np.concatenate([observation["orientations"], [observation["height"]]])
-    assert np.array_equal(seen, expected.astype(np.float32))
-    assert np.array_equal(whole[: len(seen)], seen)
-    assert len(whole) == len(seen) + len(observation["velocity"])
+    assert np.array_equal(seen[:-1], expected.astype(np.float32))
+    assert np.array_equal(whole[: len(seen) - 1], seen[:-1])
+    assert len(whole) == len(seen) - 1 + len(observation["velocity"])
+
+
+@pytest.mark.parametrize("task", ["cheetah_run", "walker_run", "walker_walk"])
+def test_the_last_sensor_of_a_runner_is_its_forward_speed(task: str) -> None:
+    env = make_env(task, SENSORS)
+    env.reset(seed=0)
+    physics = env.unwrapped._env.physics  # type: ignore[attr-defined]
+    for _ in range(10):
+        observation = env.step(np.ones(env.action_space.shape, np.float32))[0]
+    assert observation[-1] == np.float32(physics.named.data.qvel["rootx"][0]) != 0
+
+
+def test_a_pitch_that_winds_up_is_seen_as_a_direction() -> None:
+    state, sensors = make_env("cheetah_run", STATE), make_env("cheetah_run", SENSORS)
+    for env in (state, sensors):
+        env.reset(seed=0)
+        env.unwrapped._env.physics.named.data.qpos["rooty"] = 20.0  # type: ignore[attr-defined]
+    action = np.zeros(6, np.float32)
+    whole, seen = state.step(action)[0], sensors.step(action)[0]
+    assert whole[1] > 15
+    np.testing.assert_allclose(seen[1:3], [np.cos(whole[1]), np.sin(whole[1])], rtol=1e-4)
+    assert np.array_equal(seen[0], whole[0])
+    assert np.array_equal(seen[3:9], whole[2:8])
+
+
+@pytest.mark.parametrize("task", ["cup_catch", "finger_spin", "cartpole_swingup", "toy_reach"])
+def test_the_other_tasks_sensors_have_no_velocities(task: str) -> None:
+    env = make_env(task, STATE)
+    space = env.unwrapped.observation_space
+    assert isinstance(space, gymnasium.spaces.Dict)
+    hidden = int(np.prod(space["velocity"].shape))
+    seen = make_env(task, SENSORS).observation_space.shape
+    assert env.observation_space.shape == (seen[0] + hidden,)
 
 
 # --- the paper's changes

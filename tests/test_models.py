@@ -26,6 +26,7 @@ from planet_bayes.models import (
     to_image,
 )
 from planet_bayes.models.networks import image_decoder, image_encoder
+from planet_bayes.models.scaling import Scaling
 from planet_bayes.planner import Bounds, PlannerConfig, plan
 from planet_bayes.replay import Replay
 from planet_bayes.training.learner import Learner
@@ -1177,12 +1178,15 @@ MODEL_BEHAVIOUR: dict[str, Any] = {
     "activation": "silu",
     "latent_noise": "shared",
     "latent_samples": 2,
+    "normalise": True,
 }
 
 
 def outputs(changes: dict[str, Any], shape: tuple[int, ...]) -> tuple[list[Tensor], list[Tensor]]:
     """The parameters of a model, and its losses and imagined rewards."""
     model = WorldModel(shape, ACTIONS, 2, dataclasses.replace(TINY, **changes), seeded(0))
+    if model.scaling is not None:
+        model.scaling.set(torch.ones(shape), torch.full(shape, 2.0), 3.0)
     with torch.no_grad():
         terms = model.loss(make_batch(2, 2, 3, shape), PLAIN, seeded(1))
         rewards = model.imagine(
@@ -1239,12 +1243,50 @@ def test_every_loss_setting_changes_its_term_and_the_gradient(name: str) -> None
     assert any(not torch.allclose(gradient[n], other[n], rtol=1e-3) for n in gradient)
 
 
+def test_a_scaled_model_is_the_plain_one_on_scaled_data() -> None:
+    """Losses, beliefs and rewards are those of the same weights on data scaled by hand."""
+    plain = WorldModel(VECTOR, ACTIONS, 2, TINY, seeded(0))
+    scaled = WorldModel(VECTOR, ACTIONS, 2, dataclasses.replace(TINY, normalise=True), seeded(0))
+    assert scaled.scaling is not None
+    mean, std = torch.linspace(-1, 1, *VECTOR), torch.linspace(0.5, 4, *VECTOR)
+    scaled.scaling.set(mean, std, 0.2)
+    batch = make_batch(2, 2, 3)
+    by_hand = dataclasses.replace(
+        batch, observation=(batch.observation - mean) / std, reward=batch.reward / 0.2
+    )
+    assert by_hand.observation.abs().max() < 10
+    with torch.no_grad():
+        left = scaled.loss(batch, PLAIN, seeded(1))
+        right = plain.loss(by_hand, PLAIN, seeded(1))
+        for name in left:
+            assert torch.allclose(left[name], right[name], rtol=1e-5), name
+        start, action = plain.rssm.initial(2), torch.zeros(2, ACTIONS)
+        seen = batch.observation[0, :, 0]
+        one = scaled.filter(start, action, seen, seeded(2))
+        two = plain.filter(start, action, (seen - mean) / std, seeded(2))
+        assert torch.allclose(one.stoch, two.stoch, atol=1e-5)
+        actions = torch.full((2, 3, 4, ACTIONS), 0.5)
+        rewards = scaled.imagine(two, actions, seeded(3))
+        assert torch.allclose(rewards, 0.2 * plain.imagine(two, actions, seeded(3)), rtol=1e-5)
+        features = torch.cat([two.deter, two.stoch], -1)
+        assert torch.allclose(scaled.reconstruct(features), plain.decode(features) * std + mean)
+        assert torch.equal(plain.reconstruct(features), plain.decode(features))
+
+
+def test_scales_of_what_never_moved_and_of_what_is_far_away() -> None:
+    scaling = Scaling(2)
+    scaling.set(torch.tensor([5.0, 1.0]), torch.tensor([0.0, 2.0]), 0.0)
+    assert scaling.reward_std == 1
+    assert scaling.scaled(torch.tensor([[5.5, 1e9], [5.0, -3.0]])).tolist() == [[0.5, 10], [0, -2]]
+
+
 def test_the_defaults_are_planets() -> None:
     model, loss = ModelConfig(), LossConfig()
     assert (model.deter, model.stoch, model.hidden, model.min_std) == (200, 30, 200, 0.1)
     assert (model.activation, model.image_depth) == ("relu", 32)
     assert (model.reward_units, model.reward_layers) == (300, 3)
     assert (model.latent_noise, model.latent_samples) == ("independent", 1)
+    assert not model.normalise
     assert (loss.free_nats, loss.kl_balance, loss.kl_scale) == (3.0, None, 1.0)
     assert (loss.reward_scale, loss.observation_scale, loss.decode_fraction) == (10.0, 1.0, 1.0)
 

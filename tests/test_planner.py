@@ -36,6 +36,7 @@ from planet_bayes.planner import (
 from planet_bayes.planner._cma import separable_cma
 from planet_bayes.planner._plan import optimise, start
 from planet_bayes.planner._proposals import normal_log_prob
+from planet_bayes.planner._types import colouring
 
 DOUBLE = torch.float64
 
@@ -455,9 +456,18 @@ def test_entropy_weight_by_hand():
     assert seen.weights[0].tolist() == pytest.approx(expected, rel=1e-12)
 
 
-def test_ties_at_the_threshold_all_pass():
-    returns = [[5.0], [3.0], [3.0], [3.0], [1.0]]
-    assert bandit_weights(returns, cem(elite_fraction=0.4)) == pytest.approx([0.25] * 4 + [0])
+def test_ties_at_the_threshold_pass_where_there_is_room_or_nothing_better():
+    crowd = [[5.0], [3.0], [3.0], [3.0], [1.0]]
+    assert bandit_weights(crowd, cem(elite_fraction=0.4)) == [1, 0, 0, 0, 0]
+    assert bandit_weights(crowd, cem(elite_fraction=0.8)) == pytest.approx([0.25] * 4 + [0])
+    level = [[3.0], [3.0], [3.0], [1.0], [0.0]]
+    assert bandit_weights(level, cem(elite_fraction=0.4)) == pytest.approx([1 / 3] * 3 + [0, 0])
+
+
+def test_a_rare_reward_is_not_drowned():
+    returns = [[0.0]] * 57 + [[1.0], [2.0], [0.5]]
+    weights = bandit_weights(returns, cem(elite_fraction=0.1))
+    assert weights == pytest.approx([0.0] * 57 + [1 / 3] * 3)
 
 
 def test_equal_ranks_share_the_best():
@@ -722,6 +732,8 @@ KNOBS: dict[str, tuple[PlannerConfig, object]] = {
     "min_component_weight": (paets(), 0.3),
     "warm_start": (paets(), False),
     "execute": (paets(), "mean"),
+    "noise_colour": (paets(), 1.0),
+    "keep_elites": (paets(), 3),
 }
 
 
@@ -747,6 +759,51 @@ def test_every_setting_changes_something(name):
     first, again, other = run(base), run(base), run(changed)
     assert torch.equal(first, again)
     assert first.shape != other.shape or (first - other).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("colour", [0.5, 1.0, 2.0])
+def test_coloured_noise_has_the_spectrum_that_it_says(colour):
+    """Against a sum of waves of random phase and power f^-colour, the lowest for the mean too."""
+    steps = 6
+    factor = colouring(steps, colour).numpy()
+    frequency = np.maximum(np.abs(np.fft.fftfreq(2 * steps)), 1 / (2 * steps))
+    times = np.arange(steps)
+    covariance = np.zeros((steps, steps))
+    for wave, f in zip(np.fft.fftfreq(2 * steps), frequency, strict=True):
+        covariance += f**-colour * np.cos(2 * np.pi * wave * (times[:, None] - times))
+    np.testing.assert_allclose(factor @ factor.T, covariance / covariance[0, 0], atol=1e-12)
+
+
+def test_white_noise_is_left_alone_and_coloured_noise_is_slow():
+    noise = ActionNoise.draw((1, 4000, 10, 2), torch.zeros(1), seeded(0))
+    assert noise.coloured(0.0) is noise
+    slow = noise.coloured(2.0)
+    assert torch.equal(slow.uniform, noise.uniform)
+    assert slow.normal.std((0, 1, 3)).sub(1).abs().max() < 0.05
+    assert noise.normal.mean(2).std() < 0.35 < 0.6 < slow.normal.mean(2).std()
+
+
+def test_kept_elites_lose_nothing():
+    """With a model that draws no noise the best return never falls, from the start's means on."""
+    config = paets(horizon=3, num_candidates=12, num_iterations=8, keep_elites=2, min_std=0.5)
+    first = plan(PointMass(1), None, Bounds.symmetric(2), config, seeded(0))
+    best = first.diagnostics.best_return[0]
+    assert (best.diff() >= 0).all()
+    plain = replace(config, keep_elites=0)
+    without = plan(PointMass(1), None, Bounds.symmetric(2), plain, seeded(0))
+    assert (without.diagnostics.best_return[0].diff() < 0).any()
+    again = plan(PointMass(1), None, Bounds.symmetric(2), config, seeded(1), previous=first.plan)
+    means = start(Bounds.symmetric(2), config, seeded(1), first.plan, 1).mean
+    value = PointMass(1).imagine(None, means, seeded(0)).sum(-1).mean(-1).amax()
+    assert again.diagnostics.best_return[0, 0] >= value
+
+
+def test_the_best_candidate_can_be_executed():
+    config = paets(horizon=3, num_candidates=12, num_iterations=2, execute="best")
+    result = plan(PointMass(1), None, Bounds.symmetric(2), config, seeded(0))
+    seen = result.diagnostics
+    index = seen.returns.mean(-1)[0].argmax()
+    assert torch.equal(result.action[0], seen.candidates[0, index, 0])
 
 
 def test_the_seed_changes_the_plan():

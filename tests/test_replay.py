@@ -91,3 +91,27 @@ def test_nothing_is_unpickled(tmp_path: Path) -> None:
 def test_an_empty_replay_says_so(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="empty"):
         Replay(tmp_path).sample(np.random.default_rng(0), 1, 1, 1)
+
+
+def test_moments_are_those_of_all_entries(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    rng = np.random.default_rng(0)
+    for length in (5, 9, 2):
+        values = rng.normal(3, 2, (length, 4)).astype(np.float32)
+        replay.add(Episode(values[:, :2], values[:, 2:3], values[:, 3]))
+    stored = [replay.episode(index) for index in range(3)]
+    seen = np.concatenate([one.observation for one in stored])
+    again = Replay(tmp_path)
+    again.restore(3)
+    for found in (replay.moments(), again.moments()):
+        np.testing.assert_allclose(found.observation_mean, seen.mean(0), rtol=1e-5)
+        np.testing.assert_allclose(found.observation_std, seen.std(0), rtol=1e-5)
+        rewards = np.concatenate([one.reward for one in stored])
+        np.testing.assert_allclose(found.reward_std, rewards.std(), rtol=1e-5)
+
+
+def test_moments_of_images_are_those_of_the_reward_alone(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    replay.add(episode(1, 4, pixels=True))
+    assert replay.moments().observation_mean.shape == (0,)
+    assert float(replay.moments().reward_std) == pytest.approx(np.std([0, 1, 2, 3]))

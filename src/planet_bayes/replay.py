@@ -9,13 +9,27 @@ from __future__ import annotations
 import os
 import zipfile
 from collections import OrderedDict
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.types import Episode, SequenceBatch
+
+
+@dataclass(frozen=True)
+class Moments:
+    """How sensors and rewards are distributed over all entries of all episodes."""
+
+    observation_mean: torch.Tensor
+    """``[D]``; of images, ``[0]``."""
+    observation_std: torch.Tensor
+    """``[D]``; of images, ``[0]``."""
+    reward_std: torch.Tensor
+    """A scalar."""
 
 
 class Replay:
@@ -25,6 +39,7 @@ class Replay:
         self.folder = folder
         self.ram_bytes = ram_bytes
         self.lengths: list[int] = []
+        self._sums: list[NDArray[np.float64]] = []
         self._cache: OrderedDict[int, Episode] = OrderedDict()
         self._cached_bytes = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -52,7 +67,7 @@ class Replay:
             os.fsync(file.fileno())
         os.replace(partial, path)
         self._remember(len(self), episode)
-        self.lengths.append(len(episode))
+        self._count(episode)
 
     def restore(self, count: int) -> None:
         """Take the first ``count`` episodes of the folder as contents; delete any later ones.
@@ -60,12 +75,28 @@ class Replay:
         Later ones were collected after the checkpoint that is being resumed: they will be
         collected again, the same.
         """
-        self.lengths = []
+        self.lengths, self._sums = [], []
         for index in range(count):
-            self.lengths.append(len(self.episode(index)))
+            self._count(self.episode(index))
         for path in self.folder.glob("*.npz"):
             if path.stem.isdigit() and int(path.stem) >= count:
                 path.unlink()
+
+    def moments(self) -> Moments:
+        """Return mean and std of what is in the episodes, each entry counting once."""
+        total = sum(self.lengths)
+        first, second = np.sum(self._sums, axis=0) / total
+        std = np.sqrt(np.maximum(second - np.square(first), 0))
+        mean, std = (torch.from_numpy(part.astype(np.float32)) for part in (first, std))
+        return Moments(mean[:-1], std[:-1], std[-1])
+
+    def _count(self, episode: Episode) -> None:
+        """Take the length and the sums of an episode's sensors, rewards and their squares."""
+        self.lengths.append(len(episode))
+        values = episode.reward[:, None].astype(np.float64)
+        if episode.observation.dtype != np.uint8:
+            values = np.concatenate([episode.observation, values], axis=1, dtype=np.float64)
+        self._sums.append(np.stack([values.sum(0), np.square(values).sum(0)]))
 
     def episode(self, index: int) -> Episode:
         """Return episode ``index``, from memory if it is there."""

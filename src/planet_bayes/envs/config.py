@@ -6,7 +6,7 @@ from typing import Literal, get_args
 from planet_bayes.errors import ConfigError, nearest
 
 Observation = Literal["pixels", "sensors", "state"]
-"""What the agent sees: an image, everything but velocities, or everything."""
+"""What the agent sees: an image, everything but velocities (a runner sees its speed), or all."""
 
 IMAGE_SIZES = (32, 64)
 
@@ -16,7 +16,8 @@ class EnvConfig:
     """How an environment is presented to the agent."""
 
     observation: Observation = "pixels"
-    """What the agent sees: an RGB image, sensors (no velocities), or the whole state."""
+    """What the agent sees: an RGB image, sensors (no velocities, but for the forward speed where
+    the task is to run or walk), or the whole state."""
 
     original: bool = False
     """Use the suite's own version of the paper's four tasks (control range ±1, capped reward)."""
@@ -28,7 +29,8 @@ class EnvConfig:
     """Height and width of the image in pixels: 64 or 32."""
 
     sensors: tuple[int, ...] = ()
-    """Mode `sensors`: entries of the flattened observation to see; empty: all but velocities."""
+    """Mode `sensors`: entries of the whole flattened observation to see; empty: the task's
+    own choice, as above."""
 
     max_steps: int = 0
     """Cut episodes after this many agent steps; 0 keeps the environment's own limit."""

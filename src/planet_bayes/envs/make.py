@@ -9,7 +9,12 @@ from gymnasium.wrappers import TimeLimit
 from planet_bayes.envs import gl
 from planet_bayes.envs.config import EnvConfig
 from planet_bayes.envs.external import make_external
-from planet_bayes.envs.spaces import pixel_observations, unit_actions, vector_observations
+from planet_bayes.envs.spaces import (
+    body_sensors,
+    pixel_observations,
+    unit_actions,
+    vector_observations,
+)
 from planet_bayes.envs.tasks import TASKS, TaskSpec
 from planet_bayes.envs.toy import ToyReach
 from planet_bayes.envs.wrappers import ActionRepeat, Guard
@@ -47,10 +52,9 @@ def make_env(task: str, config: EnvConfig = _DEFAULT) -> gymnasium.Env[Any, Any]
         env = TimeLimit(env, config.max_steps)
     if config.observation == "pixels":
         return pixel_observations(env, task, config.image_size)
-    hides_velocity = config.observation == "sensors" and spec is not None and not config.sensors
-    return vector_observations(
-        env, task, without="velocity" if hides_velocity else None, entries=config.sensors
-    )
+    if config.observation == "sensors" and spec is not None and not config.sensors:
+        env = body_sensors(env, speed=spec.speed, winding=spec.winding)
+    return vector_observations(env, task, entries=config.sensors)
 
 
 def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasium.Env[Any, Any]:
@@ -84,7 +88,7 @@ class TaskInfo:
     pixels: tuple[int, ...]
     """Shape of the observation as pixels."""
     sensors: tuple[int, ...]
-    """Shape of the observation without velocities."""
+    """Shape of the observation of sensors."""
     state: tuple[int, ...]
     """Shape of the whole observation."""
     action_size: int

@@ -7,7 +7,6 @@ import numpy as np
 from gymnasium import spaces
 from gymnasium.wrappers import (
     AddRenderObservation,
-    FilterObservation,
     FlattenObservation,
     RescaleAction,
     ResizeObservation,
@@ -71,15 +70,34 @@ def _check_actions(space: spaces.Space[Any], task: str) -> None:
         )
 
 
-def vector_observations(
-    env: AnyEnv, task: str, *, without: str | None = None, entries: tuple[int, ...] = ()
-) -> AnyEnv:
-    """Return ``env`` with its observation as one float32 vector.
+def body_sensors(env: AnyEnv, *, speed: int | None, winding: int | None) -> AnyEnv:
+    """Return a suite's environment whose observation is a body's sensors.
 
-    ``without`` drops a key of a dict first; ``entries``, if any, selects from the vector.
+    Of the velocities only the entry ``speed`` is left, or none; the entry ``winding`` of the
+    positions, an angle that grows with every turn, is given as its cosine and sine.
     """
-    if without is not None and isinstance(env.observation_space, spaces.Dict):
-        env = FilterObservation(env, [k for k in env.observation_space.spaces if k != without])
+
+    def sense(observation: dict[str, Any]) -> dict[str, Any]:
+        seen = {key: value for key, value in observation.items() if key != "velocity"}
+        if winding is not None:
+            before, angle, after = np.split(seen["position"], [winding, winding + 1])
+            seen["position"] = np.concatenate([before, np.cos(angle), np.sin(angle), after])
+        if speed is not None:
+            seen["speed"] = observation["velocity"][speed : speed + 1]
+        return seen
+
+    native = env.observation_space
+    assert isinstance(native, spaces.Dict)
+    example = {key: np.zeros_like(box.sample()) for key, box in native.spaces.items()}
+    boxes: dict[str, spaces.Space[Any]] = {
+        key: spaces.Box(-np.inf, np.inf, np.shape(value), np.float64)
+        for key, value in sense(example).items()
+    }
+    return TransformObservation(env, sense, spaces.Dict(boxes, sort_keys=False))
+
+
+def vector_observations(env: AnyEnv, task: str, *, entries: tuple[int, ...] = ()) -> AnyEnv:
+    """Return ``env`` with its observation as one float32 vector, or some ``entries`` of it."""
     if not env.observation_space.is_np_flattenable:
         raise EnvError(
             f"{task} has the observation space {env.observation_space}, which has no fixed size. "

@@ -37,6 +37,15 @@ class TaskSpec:
     simulator_steps: int = 1000
     """Length of an episode before action repeat."""
 
+    speed: int | None = None
+    """Entry of the suite's `velocity` that is the forward speed, where that is what the reward
+    is about: the one velocity among the sensors. Positions are relative to the body, so they
+    hardly tell it (docs/lab-notes.md), while an image shows the ground move."""
+
+    winding: int | None = None
+    """Entry of the suite's `position` that is an angle without end; the sensors are its cosine
+    and sine."""
+
     @property
     def note(self) -> str:
         """The description followed by the paper's changes, if any."""
@@ -73,6 +82,8 @@ _TABLE = (
         "Run forwards on two legs in the plane",
         control_range=3.0,
         uncapped=True,
+        speed=0,
+        winding=1,
     ),
     TaskSpec(
         "walker_run",
@@ -82,11 +93,12 @@ _TABLE = (
         "Stand up and run upright",
         control_range=3.0,
         uncapped=True,
+        speed=1,
     ),
     TaskSpec("cartpole_balance", "cartpole", "balance", 8, "Keep an upright pole from falling"),
     TaskSpec("cartpole_swingup", "cartpole", "swingup", 8, "Swing a hanging pole up, keep it up"),
     TaskSpec("reacher_easy", "reacher", "easy", 4, "Touch a target with a two-joint arm"),
-    TaskSpec("walker_walk", "walker", "walk", 2, "Stand up and walk upright"),
+    TaskSpec("walker_walk", "walker", "walk", 2, "Stand up and walk upright", speed=1),
     TaskSpec("pendulum_swingup", "pendulum", "swingup", 2, "Swing a torque-limited pendulum up"),
     TaskSpec(
         "toy_reach",

@@ -19,7 +19,7 @@ from rich.console import Console
 from rich.table import Table
 
 from planet_bayes import runs
-from planet_bayes.models import WorldModel, preprocess
+from planet_bayes.models import WorldModel
 from planet_bayes.rng import torch_stream
 from planet_bayes.training.collect import collect_episode, episode_streams
 from planet_bayes.types import Belief, Episode
@@ -69,7 +69,7 @@ def foresee(
     """Imagine from every few steps of an episode with the actions that were taken."""
     observation = torch.from_numpy(episode.observation)[None]
     action = torch.from_numpy(episode.action)[None, :].expand(model.members, 1, -1, -1)
-    inputs = preprocess(observation, generator)
+    inputs = model.prepare(observation, generator)
     embed = model.encode(inputs).expand(model.members, 1, -1, -1)
     steps = embed.shape[2]
     noise = torch.randn(steps, model.members, 1, model.config.stoch, generator=generator)
@@ -99,6 +99,11 @@ def diagnose(options: Options) -> Foresight:
             found.append(foresee(run.agent.model, episode, options.horizon, options.every, stream))
     finally:
         env.close()
+    return join(found)
+
+
+def join(found: list[Foresight]) -> Foresight:
+    """Return what was foreseen of several episodes as one."""
     return Foresight(
         np.concatenate([one.predicted for one in found]),
         np.concatenate([one.real for one in found]),

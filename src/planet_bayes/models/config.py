@@ -38,6 +38,9 @@ class ModelConfig:
     latent_noise: Literal["independent", "shared", "mean"] = "independent"
     """In imagination, each candidate draws its own latent noise (the paper's), or all
     candidates of a member share one draw (their ranking is less noisy), or none is drawn."""
+    normalise: bool = False
+    """Scale each sensor and the reward by mean and std of the episodes so far, so that all count
+    alike in the objective; images, whose scale is known, are left as they are."""
     latent_samples: int = 1
     """Latent trajectories imagined per member and candidate; more than 1 only adds cost where
     no noise is drawn."""

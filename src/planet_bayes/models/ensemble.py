@@ -24,6 +24,7 @@ from planet_bayes.models.networks import (
     vector_encoder,
 )
 from planet_bayes.models.rssm import RSSM, Normal
+from planet_bayes.models.scaling import Scaling
 from planet_bayes.types import Belief, SequenceBatch
 
 
@@ -58,6 +59,9 @@ class WorldModel(nn.Module):
         features = config.deter + config.stoch
         activation = config.activation
         self.is_image = len(observation_shape) == 3
+        self.scaling: Scaling | None = None
+        if config.normalise:
+            self.scaling = Scaling(0 if self.is_image else observation_shape[0])
         if self.is_image:
             self._chunk = chunk_size(observation_shape[0], config.image_depth)
             self.encoder, embed = image_encoder(observation_shape, config.image_depth, activation)
@@ -83,6 +87,13 @@ class WorldModel(nn.Module):
             generator,
         )
 
+    def prepare(self, observation: Tensor, generator: Generator) -> Tensor:
+        """Return observations as the networks see them: images dithered, sensors scaled."""
+        inputs = preprocess(observation, generator)
+        if self.scaling is None or self.is_image:
+            return inputs
+        return self.scaling.scaled(inputs)
+
     def encode(self, inputs: Tensor) -> Tensor:
         """Return embeddings ``[..., embed]`` of preprocessed observations ``[..., *event]``."""
         event = 3 if self.is_image else 1
@@ -97,8 +108,13 @@ class WorldModel(nn.Module):
         lead = features.shape[:-1]
         return self.decoder(features.flatten(0, -2)).unflatten(0, lead)
 
+    def reconstruct(self, features: Tensor) -> Tensor:
+        """Return what `decode` does, sensors in their own units."""
+        decoded = self.decode(features)
+        return decoded if self.scaling is None or self.is_image else self.scaling.unscaled(decoded)
+
     def reward(self, features: Tensor) -> Tensor:
-        """Return the mean reward ``[...]`` of features ``[..., D + S]``."""
+        """Return the mean reward ``[...]`` of features ``[..., D + S]``, scaled like the rest."""
         return self.reward_head(features).squeeze(-1)
 
     def observe(self, embed: Tensor, action: Tensor, noise: Tensor) -> Observed:
@@ -149,7 +165,7 @@ class WorldModel(nn.Module):
         gradient that they would get alone.
         """
         members = self.members
-        inputs = preprocess(batch.observation, generator)
+        inputs = self.prepare(batch.observation, generator)
         embed = self.encode(inputs).expand(members, -1, -1, -1)
         action = batch.action.expand(members, -1, -1, -1)
         _, size, steps = batch.reward.shape
@@ -165,7 +181,8 @@ class WorldModel(nn.Module):
         error = self._decoding_error(features.flatten(1, 2), inputs.flatten(1, 2), index, weight)
         observation = config.observation_scale * error
 
-        reward_error = losses.squared_error(batch.reward, self.reward(features), 0)
+        target = batch.reward if self.scaling is None else batch.reward / self.scaling.reward_std
+        reward_error = losses.squared_error(target, self.reward(features), 0)
         reward = config.reward_scale * losses.masked_mean(reward_error, batch.mask)
         trained, plain = losses.complexity(
             seen.posterior, seen.prior, config.free_nats, config.kl_balance
@@ -199,7 +216,7 @@ class WorldModel(nn.Module):
         Algorithm 3, lines 1 to 3. At an episode's first step the zero belief and zero action
         go through the GRU too, as they do at the start of each training sequence.
         """
-        inputs = preprocess(observation, generator)
+        inputs = self.prepare(observation, generator)
         embed = self.encode(inputs).expand(self.members, -1, -1)
         noise = torch.randn(belief.stoch.shape, generator=generator, device=embed.device)
         action = action.expand(self.members, -1, -1)
@@ -225,6 +242,8 @@ class WorldModel(nn.Module):
         else:
             imagination = Imagination(self.rssm, self.reward_head, steps.shape[1])
             rewards = imagination.rewards(start.deter, start.stoch, steps, noise)
+        if self.scaling is not None:
+            rewards = rewards * self.scaling.reward_std
         rewards = rewards.unflatten(2, (batch, samples, num))  # [H, E, B, samples, N]
         return rewards.permute(2, 4, 1, 3, 0).flatten(2, 3)
 

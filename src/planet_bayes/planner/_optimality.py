@@ -50,7 +50,9 @@ def _num_elites(flat: Tensor, config: PlannerConfig) -> Tensor:
 def threshold(returns: Tensor, config: PlannerConfig) -> Tensor:
     """CEM: f(R) = 1 if R ≥ R_thd else 0, R_thd being the return of the last elite.
 
-    Ties at the threshold all pass. In particular, where all returns are equal (no reward in
+    Where more tie with the last elite than there is room for, only those above them pass:
+    a few candidates that find a rare reward are not drowned by all that find none. Where none
+    is above them they all pass. In particular, where all returns are equal (no reward in
     sight) every candidate counts the same, and the proposal narrows no more than clipping
     its candidates to the bounds narrows it.
     """
@@ -59,7 +61,10 @@ def threshold(returns: Tensor, config: PlannerConfig) -> Tensor:
     counts = _num_elites(flat, config).long()  # [B, 1]
     ordered = flat.sort(-1, descending=True).values
     limit = ordered.gather(-1, counts - 1).unsqueeze(-1)  # [B, 1, 1]
-    passed = (values >= limit) & torch.isfinite(values)
+    reached = (values >= limit) & torch.isfinite(values)
+    above = values > limit
+    crowded = reached.sum((1, 2), keepdim=True) > counts.unsqueeze(-1)
+    passed = torch.where(crowded & above.any(-1).any(-1)[:, None, None], above, reached)
     return _log_mean(torch.where(passed, torch.zeros_like(values), -torch.inf))
 
 

@@ -94,16 +94,17 @@ def plan(
             # Drawn for all candidates, so that those who stay have the same noise as without
             # decay. It is cheap beside imagining them.
             noise = ActionNoise.draw(shape, bounds.low, generator)
-            yield noise.first(config.candidates_at(iteration))
+            yield noise.first(config.candidates_at(iteration)).coloured(config.noise_colour)
 
     proposal, diagnostics = optimise(model, state, proposal, noises(), bounds, config, generator)
     if deadline is not None and deadline.stopped:
         diagnostics = dataclasses.replace(diagnostics, stopped_by="deadline")
-    return PlanResult(
-        action=first_action(proposal, bounds, config, generator),
-        plan=proposal,
-        diagnostics=diagnostics,
-    )
+    if config.execute == "best":
+        expected = diagnostics.returns.nanmean(-1)
+        action = _best(diagnostics.candidates, expected, 1)[:, 0, 0]
+    else:
+        action = first_action(proposal, bounds, config, generator)
+    return PlanResult(action=action, plan=proposal, diagnostics=diagnostics)
 
 
 def start(
@@ -159,15 +160,23 @@ def optimise(
     rejected = torch.zeros((), dtype=torch.long, device=floor.device)
     lost = torch.zeros((), dtype=torch.bool, device=floor.device)
     stopped_by: Literal["iterations", "converged"] = "iterations"
+    kept = proposal.mean  # [B, M, H, A]
     for noise in noises:
-        candidates = proposal.sample(noise).clamp(bounds.low, bounds.high)  # [B, N, H, A]
+        candidates = proposal.sample(noise)  # [B, N, H, A]
+        if config.keep_elites:
+            count = min(kept.shape[1], candidates.shape[1])
+            candidates[:, -count:] = kept[:, :count]
+        candidates = candidates.clamp(bounds.low, bounds.high)
         rewards = model.imagine(state, candidates, generator)  # [B, N, P, H]
         _check_rewards(rewards, candidates)
         # [B, N, P], [B, N], [B, P]
         returns, valid, dead = accept(rewards.to(candidates.dtype).sum(-1))
         weights = candidate_weights(returns, proposal, candidates, config)  # [B, N]
         proposal = proposal.refit(candidates, weights, floor, config.min_component_weight)
-        best.append(returns.nanmean(-1).amax(-1))
+        expected = returns.nanmean(-1)  # [B, N]
+        best.append(expected.amax(-1))
+        if config.keep_elites:
+            kept = _best(candidates, expected, config.keep_elites)
         rejected = rejected + (~valid).sum(-1)
         lost = lost | ~valid.any(-1).all()
         if converged(proposal, bounds, config):
@@ -231,6 +240,12 @@ def candidate_weights(
     if config.entropy_weight > 0:
         log_weights = log_weights - config.entropy_weight * proposal.log_prob(candidates)
     return log_weights.softmax(-1)
+
+
+def _best(candidates: Tensor, expected: Tensor, num: int) -> Tensor:
+    """Return the ``num`` candidates ``[B, num, H, A]`` of the largest expected returns."""
+    index = expected.nan_to_num(nan=-torch.inf).topk(min(num, expected.shape[1])).indices
+    return candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
 
 
 def first_action(

@@ -6,6 +6,7 @@ A action dimensions, M mixture components.
 
 from __future__ import annotations
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
@@ -121,9 +122,17 @@ class PlannerConfig:
     sampled and can come back within a call."""
     warm_start: bool = True
     """Start from the previous plan shifted by one step; else from the middle of the range."""
-    execute: Literal["sample", "mean"] = "sample"
+    execute: Literal["sample", "mean", "best"] = "sample"
     """The action returned: first of a sequence sampled from the final proposal (the paper's),
-    or of the mean of its heaviest component."""
+    or of the mean of its heaviest component, or of the last iteration's best candidate."""
+    noise_colour: float = 0.0
+    """Candidates' noise has a power spectrum of 1 / frequency^this along the horizon: 0 is white
+    noise (the paper's), 1 pink, 2 red. Slow changes move a body where white noise averages out.
+    Densities are taken as if it were white."""
+    keep_elites: int = 0
+    """This many of an iteration's best candidates are among the next iteration's, in the place
+    of new samples, and the components' means among the first iteration's: what was good is
+    not lost by chance."""
     candidate_decay: float = 1.0
     """Factor on the number of candidates from one iteration to the next (iCEM's), down to 30 or
     what gives three elites; 1: as many in all of them."""
@@ -140,7 +149,7 @@ class PlannerConfig:
         for name in ("temperature", "initial_std", "min_std"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise PlannerError(f"{name} must be positive, got {getattr(self, name)}.")
-        for name in ("entropy_weight", "spread", "respread"):
+        for name in ("entropy_weight", "spread", "respread", "noise_colour"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise PlannerError(f"{name} must not be negative, got {getattr(self, name)}.")
         if not 0 < self.elite_fraction <= 1:
@@ -158,8 +167,10 @@ class PlannerConfig:
             )
         if self.expectation not in ("before", "after"):
             raise PlannerError(f"expectation must be before or after, got {self.expectation!r}.")
-        if self.execute not in ("sample", "mean"):
-            raise PlannerError(f"execute must be sample or mean, got {self.execute!r}.")
+        if self.execute not in ("sample", "mean", "best"):
+            raise PlannerError(f"execute must be sample, mean or best, got {self.execute!r}.")
+        if self.keep_elites < 0:
+            raise PlannerError(f"keep_elites must not be negative, got {self.keep_elites}.")
         if self.num_components > 1 and self.proposal in ("gaussian", "cma"):
             raise PlannerError(
                 f"num_components is {self.num_components}, but a {self.proposal} proposal has one; "
@@ -175,6 +186,22 @@ class PlannerConfig:
         least = max(_LEAST_CANDIDATES, math.ceil(_LEAST_ELITES / self.elite_fraction))
         decayed = round(self.num_candidates * self.candidate_decay**iteration)
         return min(self.num_candidates, max(least, decayed))
+
+
+@functools.cache
+def colouring(steps: int, colour: float) -> Tensor:
+    """Return the matrix ``[H, H]`` that gives white noise over H steps a power-law spectrum.
+
+    What comes out has unit variance at each step, and the covariance of a stationary process
+    with power 1 / f^colour at the frequencies of twice the horizon, so that its end is not
+    tied to its beginning. The lowest frequency stands for the mean too.
+    """
+    period = 2 * steps
+    frequency = torch.fft.fftfreq(period, dtype=torch.float64).abs()
+    power = frequency.clamp(min=1 / period).pow(-colour)
+    covariance = torch.fft.ifft(power).real[:steps]
+    lag = (torch.arange(steps)[:, None] - torch.arange(steps)).abs()
+    return torch.linalg.cholesky((covariance / covariance[0])[lag])
 
 
 @dataclass(frozen=True)
@@ -193,6 +220,13 @@ class ActionNoise:
         normal = torch.randn(shape, generator=generator, **options)  # type: ignore[call-overload]
         uniform = torch.rand(shape[:2], generator=generator, **options)  # type: ignore[call-overload]
         return ActionNoise(normal, uniform)
+
+    def coloured(self, colour: float) -> ActionNoise:
+        """Return noise with a spectrum of 1 / frequency^colour over the horizon; 0: as it is."""
+        if colour == 0:
+            return self
+        factor = colouring(self.normal.shape[2], colour).to(self.normal)
+        return ActionNoise(torch.einsum("hk,bnka->bnha", factor, self.normal), self.uniform)
 
     def first(self, num: int) -> ActionNoise:
         """Return the noise of the first ``num`` candidates."""

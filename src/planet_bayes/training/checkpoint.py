@@ -11,6 +11,7 @@ import dataclasses
 import json
 import os
 import shutil
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -129,8 +130,8 @@ def load_actor(checkpoint: Path, model: nn.Module) -> dict[str, Tensor]:
 def put_tensors(tensors: dict[str, Tensor], model: nn.Module) -> None:
     """Copy weights as `model_tensors` returns them into ``model``."""
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            parameter.copy_(tensors[name])
+        for name, value in _state(model):
+            value.copy_(tensors[name])
 
 
 def load_optimiser(checkpoint: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
@@ -151,10 +152,13 @@ def load_optimiser(checkpoint: Path, model: nn.Module, optimiser: torch.optim.Op
 
 
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
-    """Return a model's weights by name, on the CPU."""
-    return {
-        name: value.detach().cpu().contiguous().clone() for name, value in model.named_parameters()
-    }
+    """Return a model's weights and buffers by name, on the CPU."""
+    return {name: value.detach().cpu().contiguous().clone() for name, value in _state(model)}
+
+
+def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
+    yield from model.named_parameters()
+    yield from model.named_buffers()
 
 
 def _optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -180,7 +184,7 @@ def _load_tensors(path: Path) -> dict[str, Tensor]:
 
 def _load_weights(path: Path, model: nn.Module) -> dict[str, Tensor]:
     tensors = _load_tensors(path)
-    expected = {name: tuple(value.shape) for name, value in model.named_parameters()}
+    expected = {name: tuple(value.shape) for name, value in _state(model)}
     _check_names(path, tensors, expected)
     return tensors
 

@@ -51,6 +51,12 @@ class Learner:
             mask=batch.mask.to(self.device, non_blocking=True),
         )
 
+    def rescale(self, replay: Replay) -> None:
+        """Take the scales of sensors and rewards from the episodes, if the model has any."""
+        if self.model.scaling is not None:
+            found = replay.moments()
+            self.model.scaling.set(found.observation_mean, found.observation_std, found.reward_std)
+
     def update(self, replay: Replay, number: int) -> dict[str, float]:
         """Do update ``number`` and return the losses' means over members.
 

@@ -227,6 +227,8 @@ class Trainer:
         """Fit the ensemble to the data (line 3)."""
         train = self.config.train
         self.model.train()
+        if not self.progress.updates_since_episode:
+            self.learner.rescale(self.replay)
         while self.progress.updates_since_episode < train.updates_per_episode:
             if self.should_stop():
                 raise Stopped

@@ -37,7 +37,7 @@ def record_episode(
     def on_step(carry: Carry) -> None:
         features = torch.cat([carry.belief.deter, carry.belief.stoch], -1)
         with torch.inference_mode():
-            guess = agent.model.decode(features).mean(0)[0].cpu()
+            guess = agent.model.reconstruct(features).mean(0)[0].cpu()
         if agent.model.is_image:
             left, right = watched.observation, to_image(guess).numpy()
         else:

@@ -1,0 +1,112 @@
+"""Fit a new model to the episodes of a run, and measure its foresight on some that are held out.
+
+``python -m planet_bayes.experiments.refit runs/NAME --updates 1000`` takes minutes where a run
+takes hours, because nothing is collected: the place to try a change of the model or of its
+objective, such as ``--loss.observation-scale 10``. What is not named is as the run has it.
+"""
+
+from __future__ import annotations
+
+import sys
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Any
+
+import torch
+import tyro
+from rich.console import Console
+
+from planet_bayes import config as configuration
+from planet_bayes.config import Config
+from planet_bayes.errors import ConfigError
+from planet_bayes.experiments.diagnose import Foresight, foresee, join
+from planet_bayes.models import WorldModel
+from planet_bayes.replay import Replay
+from planet_bayes.rng import torch_stream
+from planet_bayes.training.learner import Learner
+from planet_bayes.types import Episode
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is fitted, for how long, and how it is judged."""
+
+    run: tyro.conf.Positional[Path]
+    """The run whose episodes are taken."""
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    """The run's own settings, but for those that are named."""
+    updates: int = 1000
+    """Gradient updates."""
+    report_every: int = 500
+    """Updates between the lines of the table."""
+    hold_out: int = 4
+    """Every so many-th episode is held out."""
+    horizon: int = 15
+    """Steps imagined ahead."""
+
+
+def split(folder: Path, hold_out: int) -> tuple[list[Episode], list[Episode]]:
+    """Return the episodes to fit and those held out."""
+    if hold_out < 2:
+        raise ConfigError(f"hold_out must be at least 2, got {hold_out}.")
+    stored = Replay(folder)
+    stored.restore(len(list(folder.glob("*.npz"))))
+    episodes = [stored.episode(index) for index in range(len(stored))]
+    held = episodes[hold_out - 1 :: hold_out]
+    if not held:
+        raise ConfigError(f"{folder} has {len(episodes)} episodes, fewer than {hold_out}.")
+    kept = [one for index, one in enumerate(episodes) if (index + 1) % hold_out]
+    return kept, held
+
+
+def refit(options: Options) -> Iterator[tuple[int, dict[str, float], Foresight]]:
+    """Fit, and yield the updates done, the mean losses since, and the foresight, now and then."""
+    config = options.config
+    torch.set_num_threads(config.threads or 1)
+    kept, held = split(options.run / "episodes", options.hold_out)
+    first = kept[0]
+    model = WorldModel(
+        first.observation.shape[1:],
+        first.action.shape[1],
+        config.members,
+        config.model,
+        torch_stream(config.seed, "initialise"),
+    )
+    learner = Learner(model, config)
+    with tempfile.TemporaryDirectory() as folder:
+        replay = Replay(Path(folder))
+        for episode in kept:
+            replay.add(episode)
+        learner.rescale(replay)
+        sums: dict[str, float] = {}
+        for number in range(options.updates):
+            for name, value in learner.update(replay, number).items():
+                sums[name] = sums.get(name, 0.0) + value / options.report_every
+            if (number + 1) % options.report_every == 0:
+                stream = torch_stream(config.seed, "refit", number)
+                seen = [foresee(model, episode, options.horizon, 3, stream) for episode in held]
+                yield number + 1, sums, join(seen)
+                sums = {}
+
+
+def main(words: list[str]) -> None:
+    """Print a line of losses, errors and correlations for every so many updates."""
+    run = Path(next((word for word in words if not word.startswith("-")), "."))
+    default: Any = Options(run, configuration.load(run / "config.json"))
+    options = tyro.cli(Options, default=default, args=words)
+    console = Console(soft_wrap=True, highlight=False)
+    for updates, losses, seen in refit(options):
+        steps = [step for step in (1, 3, 5, 10, 15, 20) if step <= options.horizon]
+        error, right, constant = seen.error(), seen.correlation(), seen.real.std(0)
+        parts = [
+            f"{step}: {error[step - 1]:.2f}/{constant[step - 1]:.2f} r {right[step - 1]:.2f}"
+            for step in steps
+        ]
+        terms = " ".join(f"{name} {value:.3g}" for name, value in losses.items())
+        console.print(f"{updates}  {terms}\n      " + "  ".join(parts))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
