@@ -11,7 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from planet_bayes import cli
+from planet_bayes import cli, runs
+from planet_bayes.config import Config
 from planet_bayes.training import checkpoint
 from test_train import assert_same_run
 
@@ -123,3 +124,19 @@ def test_tasks_are_listed(capsys: pytest.CaptureFixture) -> None:
     output = capsys.readouterr().out
     for name in ("cup_catch", "finger_spin", "cheetah_run", "walker_run", "toy_reach"):
         assert name in output
+
+
+def test_an_exported_agent_acts_alike_and_is_small(tiny: Config, tmp_path: Path) -> None:
+    path, _ = runs.train(tiny, tmp_path / "run")
+    target = tmp_path / "agent"
+    assert cli.main(["export", str(path), str(target)]) == 0
+    assert sorted(file.name for file in target.rglob("*") if file.is_file()) == [
+        "config.json",
+        "model.safetensors",
+        "progress.json",
+    ]
+    run, agent = runs.load_run(path), runs.load_run(target)
+    assert runs.evaluate(run, 1) == runs.evaluate(agent, 1)
+    assert cli.main(["export", str(path), str(target)]) == 2  # it is there already
+    assert cli.main(["export", str(tmp_path), str(tmp_path / "other")]) == 2  # not a run
+    assert not (tmp_path / "other").exists()

@@ -9,7 +9,7 @@ import pytest
 
 from planet_bayes.config import PRESETS
 from planet_bayes.envs import EnvConfig, make_env
-from planet_bayes.experiments import figures
+from planet_bayes.experiments import figures, summary
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
@@ -58,10 +58,23 @@ def test_figures_are_made_from_the_files_alone(tmp_path: Path) -> None:
     (folder / "seed-0.csv").write_text(
         "episode,train_return,evaluation_return,cpu_minutes\n0,10,,0.5\n1,,30,1.5\n"
     )
-    (tmp_path / "baselines.json").write_text(json.dumps({"some_task": {"random": {"mean": 5}}}))
+    level = {"mean": 5.0, "std": 1.0}
+    (tmp_path / "baselines.json").write_text(
+        json.dumps({"some_task": {"random": level, "zero": level}})
+    )
     curve = figures.read_curve(folder / "seed-0.csv")
     assert curve.train_return == [10.0, None]
     assert curve.evaluation_return == [None, 30.0]
     assert figures.main(tmp_path).stat().st_size > 5000
+    row = "| `some_task` | sensors | 30 (of 1) | 1 | 0.0 | 5 ± 1 | 5 |"
+    assert summary.table(tmp_path).splitlines()[-1] == row
     with pytest.raises(SystemExit, match="no curves"):
         figures.main(tmp_path / "planet_bayes")
+
+
+def test_a_result_is_the_median_of_the_last_ten_evaluations() -> None:
+    values: list[float | None] = [1000.0, None, *(float(value) for value in range(10)), None]
+    curve = figures.Curve("0", list(range(13)), [], values, [0.0] * 13)
+    assert summary.result(curve) == (4.5, 10)
+    none: list[float | None] = [None]
+    assert summary.result(figures.Curve("0", [0], [], none, [0.0]))[1] == 0

@@ -234,6 +234,26 @@ def test_each_method_and_sharing_trains(
     assert planner.num_candidates * trainer.model.members == config.num_trajectories
 
 
+def test_the_first_updates_can_be_more(tiny: Config, tmp_path: Path) -> None:
+    for first, expected in ((10, [10, 14, 18, 22]), (2, [4, 8, 12, 16])):
+        train = dataclasses.replace(tiny.train, first_updates=first)
+        path, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / str(first))
+        rows = read_metrics(path / "metrics.jsonl")
+        assert [row["updates"] for row in rows] == expected
+
+
+@pytest.mark.parametrize(
+    ("every", "last", "when"), [(0, 0, [3]), (2, 0, [2, 3]), (0, 2, [2, 3]), (0, 9, [0, 1, 2, 3])]
+)
+def test_evaluations_are_made_when_asked_for(
+    tiny: Config, tmp_path: Path, every: int, last: int, when: list[int]
+) -> None:
+    train = dataclasses.replace(tiny.train, evaluate_every=every, evaluate_last=last)
+    path, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
+    rows = read_metrics(path / "metrics.jsonl")
+    assert [row["episode"] for row in rows if "evaluation_return" in row] == when
+
+
 def test_learning_lowers_the_loss(tiny: Config, tmp_path: Path) -> None:
     train = dataclasses.replace(tiny.train, episodes=0, updates_per_episode=150, video_every=0)
     seen: list[float] = []

@@ -88,6 +88,16 @@ class Bench:
 
 
 @dataclass(frozen=True)
+class Export:
+    """Copy a run's settings and newest weights, a few MB, to a folder that can act elsewhere."""
+
+    run: tyro.conf.Positional[Path]
+    """The run's folder."""
+    to: tyro.conf.Positional[Path]
+    """The folder to make."""
+
+
+@dataclass(frozen=True)
 class Tasks:
     """List the tasks: observation and action spaces, control range and action repeat."""
 
@@ -104,6 +114,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _evaluate(command, console)
         if isinstance(command, Bench):
             return _bench(command, console)
+        if isinstance(command, Export):
+            folder = runs.export(command.run, command.to)
+            console.print(f"exported to {folder}", soft_wrap=True, markup=False)
+            return 0
         return _tasks(console)
     except (PlanetBayesError, PlannerError, OSError) as error:
         errors = Console(stderr=True, highlight=False)
@@ -114,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 130
 
 
-def _parse(words: list[str]) -> Train | Evaluate | Bench | Tasks:
+def _parse(words: list[str]) -> Train | Evaluate | Export | Bench | Tasks:
     """Parse the words; the preset, or the run to resume, gives the defaults of the rest."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
     first.add_argument("--preset", default="quick")
@@ -133,6 +147,7 @@ def _parse(words: list[str]) -> Train | Evaluate | Bench | Tasks:
             tyro.conf.FlagConversionOff,
         ]
         | Annotated[Evaluate, tyro.conf.subcommand("evaluate"), tyro.conf.FlagConversionOff]
+        | Annotated[Export, tyro.conf.subcommand("export")]
         | Annotated[Bench, tyro.conf.subcommand("bench", default=Bench(config=config))]
         | Annotated[Tasks, tyro.conf.subcommand("tasks")]
     )

@@ -36,6 +36,8 @@ class TrainConfig:
     """Episodes of uniformly random actions to begin with."""
     updates_per_episode: int = 100
     """Gradient updates before each collected episode."""
+    first_updates: int = 0
+    """Updates before the first of them, if more: what many seed episodes have to teach."""
     batch_size: int = 50
     """Sequences in a batch (B)."""
     sequence_length: int = 50
@@ -56,6 +58,8 @@ class TrainConfig:
     an episode which ended in a terminal state: how the model learns that nothing comes after."""
     evaluate_every: int = 10
     """Episodes between evaluations; 0: only after the last."""
+    evaluate_last: int = 0
+    """Evaluate after each of this many last episodes too: how steady the end of learning is."""
     evaluation_episodes: int = 5
     """Episodes without exploration noise in an evaluation."""
     video_every: int = 50
@@ -78,8 +82,9 @@ class TrainConfig:
     def __post_init__(self) -> None:
         _at_least(self, "train", 1, "seed_episodes", "batch_size", "sequence_length")
         _at_least(self, "train", 1, "checkpoint_every", "keep_checkpoints", "evaluation_episodes")
-        _at_least(self, "train", 0, "episodes", "updates_per_episode", "absorbing_steps")
-        _at_least(self, "train", 0, "evaluate_every", "video_every", "exploration")
+        _at_least(self, "train", 0, "episodes", "updates_per_episode", "first_updates")
+        _at_least(self, "train", 0, "absorbing_steps")
+        _at_least(self, "train", 0, "evaluate_every", "evaluate_last", "video_every", "exploration")
         if self.batch_sharing not in ("own", "shared", "split"):
             raise ConfigError(
                 f"train.batch_sharing must be own, shared or split, got {self.batch_sharing!r}."
@@ -199,11 +204,16 @@ def _laptop() -> Config:
             reward_units=100,
             reward_layers=2,
             latent_noise="shared",
+            normalise=True,
         ),
         loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.2),
-        planner=PlannerConfig(horizon=15, num_iterations=5, initial_std=1.0, execute="mean"),
+        planner=PlannerConfig(
+            horizon=15, num_iterations=5, initial_std=1.0, execute="mean", candidate_decay=0.7
+        ),
         train=TrainConfig(
             episodes=200,
+            seed_episodes=100,  # of a hundredth of the cost of one that is planned
+            first_updates=1000,
             batch_size=20,
             sequence_length=32,
             batch_sharing="shared",

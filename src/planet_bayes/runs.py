@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import shutil
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -26,6 +27,7 @@ RESUMABLE = (
     "train.learning_rate",
     "train.episodes",
     "train.evaluate_every",
+    "train.evaluate_last",
     "train.evaluation_episodes",
     "train.video_every",
     "train.checkpoint_every",
@@ -142,3 +144,21 @@ def evaluate(run: Run, episodes: int = 5, number: int = 0) -> list[float]:
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}.")
     return evaluate_agent(run.config, run.agent, episodes, number)
+
+
+def export(path: Path | str, folder: Path | str) -> Path:
+    """Copy what acting needs, the settings and newest weights of a run, to a new folder.
+
+    `load_run` and `planet-bayes evaluate` take it like a run; what training needs besides, the
+    episodes and Adam's moments, is left behind.
+    """
+    newest, target = checkpoint.latest(Path(path)), Path(folder)
+    if target.exists():
+        raise RunError(f"{target} exists already; name another folder.")
+    weights = target / "checkpoints" / newest.name
+    weights.mkdir(parents=True)
+    shutil.copyfile(Path(path) / "config.json", target / "config.json")
+    for name in ("model.safetensors", "progress.json"):
+        shutil.copyfile(newest / name, weights / name)
+    load_run(target, device="cpu")  # that it is whole shows here and not on the robot
+    return target

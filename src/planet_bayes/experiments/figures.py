@@ -90,13 +90,17 @@ def main(folder: Path) -> Path:
     """Draw all curves of an experiment and return the figure's path."""
     found = read_experiment(folder)
     baselines = json.loads((folder / "baselines.json").read_text())
-    size = (5.2 * len(found), 3.8)
-    figure, panels = plt.subplots(1, len(found), figsize=size, sharey=True, squeeze=False)
-    for axes, (title, curves) in zip(panels[0], found.items(), strict=True):
+    columns = min(3, len(found))
+    rows = -(-len(found) // columns)
+    size = (5.2 * columns, 3.8 * rows)
+    figure, panels = plt.subplots(rows, columns, figsize=size, squeeze=False)
+    for axes, (title, curves) in zip(panels.flat, found.items(), strict=False):
         task = title.split("/")[1].rsplit("-", 1)[0]
         levels = {f"{name} actions": v["mean"] for name, v in baselines.get(task, {}).items()}
         draw(axes, title, curves, levels)
-    panels[0, 0].set_ylim(bottom=0)  # after all are drawn: it fixes the top of all panels too
+        axes.set_ylim(bottom=0)
+    for axes in panels.flat[len(found) :]:
+        axes.remove()
     figure.tight_layout()
     path = folder / "curves.png"
     figure.savefig(path, dpi=130)

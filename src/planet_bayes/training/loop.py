@@ -206,7 +206,8 @@ class Trainer:
         count = max(1, self.progress.updates_since_episode)
         losses = {f"loss_{k}": v / count for k, v in self.progress.loss_sums.items()}
         last = iteration == train.episodes
-        if last or (train.evaluate_every and iteration and iteration % train.evaluate_every == 0):
+        regular = train.evaluate_every and iteration and iteration % train.evaluate_every == 0
+        if last or regular or iteration > train.episodes - train.evaluate_last:
             row |= self._evaluate(iteration)
         if last or (train.video_every and iteration and iteration % train.video_every == 0):
             self._video(iteration)
@@ -229,7 +230,9 @@ class Trainer:
         self.model.train()
         if not self.progress.updates_since_episode:
             self.learner.rescale(self.replay)
-        while self.progress.updates_since_episode < train.updates_per_episode:
+        first = 0 if self.iteration else train.first_updates
+        of = max(train.updates_per_episode, first)
+        while self.progress.updates_since_episode < of:
             if self.should_stop():
                 raise Stopped
             values = self.learner.update(self.replay, self.progress.updates)
@@ -239,7 +242,7 @@ class Trainer:
                 updates_since_episode=self.progress.updates_since_episode + 1,
                 loss_sums={name: sums.get(name, 0.0) + value for name, value in values.items()},
             )
-            done, of = self.progress.updates_since_episode, train.updates_per_episode
+            done = self.progress.updates_since_episode
             where = {"episode": self.iteration, "done": done, "of": of}
             self.report(Event("update", where | values))
 
