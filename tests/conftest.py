@@ -35,6 +35,7 @@ def tiny() -> Config:
         train=TrainConfig(
             episodes=3,
             seed_episodes=2,
+            agent_weight=2.0,
             updates_per_episode=4,
             batch_size=4,
             sequence_length=6,

@@ -115,3 +115,19 @@ def test_moments_of_images_are_those_of_the_reward_alone(tmp_path: Path) -> None
     replay.add(episode(1, 4, pixels=True))
     assert replay.moments().observation_mean.shape == (0,)
     assert float(replay.moments().reward_std) == pytest.approx(np.std([0, 1, 2, 3]))
+
+
+def test_later_episodes_are_drawn_as_often_as_their_weight_says(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for number in range(6):
+        replay.add(episode(number, 10))
+
+    def shares(early: int, weight: float) -> np.ndarray:
+        rng = np.random.default_rng(0)
+        batch = replay.sample(rng, 1, 20_000, 2, early=early, weight=weight)
+        return np.bincount((batch.reward[0, :, 0] // 100).long(), minlength=6) / 20_000
+
+    np.testing.assert_allclose(shares(4, 3.0), np.array([1, 1, 1, 1, 3, 3]) / 10, atol=0.01)
+    np.testing.assert_allclose(shares(4, 0.5), np.array([2, 2, 2, 2, 1, 1]) / 10, atol=0.01)
+    for early, weight in ((4, 1.0), (0, 3.0), (6, 3.0), (9, 3.0)):
+        assert np.array_equal(shares(early, weight), shares(0, 1.0))

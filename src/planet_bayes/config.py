@@ -45,6 +45,9 @@ class TrainConfig:
     batch_sharing: Literal["own", "shared", "split"] = "own"
     """How members share a batch: `own`, each draws B sequences (independent training, the
     paper's); `shared`, all see the same B; `split`, each draws B / E of its own, rounded down."""
+    agent_weight: float = 1.0
+    """How many times as often the replay draws from an episode of the agent as from a seed
+    episode: above 1, many seed episodes do not drown what the agent meets."""
     learning_rate: float = 1e-3
     """Adam's step size."""
     adam_epsilon: float = 1e-4
@@ -89,7 +92,9 @@ class TrainConfig:
             raise ConfigError(
                 f"train.batch_sharing must be own, shared or split, got {self.batch_sharing!r}."
             )
-        for name in ("learning_rate", "adam_epsilon", "gradient_clip", "replay_ram"):
+        for name in (
+            *("learning_rate", "adam_epsilon", "gradient_clip", "replay_ram", "agent_weight"),
+        ):
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"train.{name} must be positive, got {getattr(self, name)}.")
 
@@ -214,6 +219,7 @@ def _laptop() -> Config:
             episodes=200,
             seed_episodes=100,  # of a hundredth of the cost of one that is planned
             first_updates=1000,
+            agent_weight=10.0,
             batch_size=20,
             sequence_length=32,
             batch_sharing="shared",

@@ -117,11 +117,19 @@ class Replay:
         return episode
 
     def sample(
-        self, rng: np.random.Generator, groups: int, batch: int, length: int
+        self,
+        rng: np.random.Generator,
+        groups: int,
+        batch: int,
+        length: int,
+        *,
+        early: int = 0,
+        weight: float = 1.0,
     ) -> SequenceBatch:
         """Draw ``[groups, batch, length]`` sequences: an episode at random, a start at random.
 
-        Episodes shorter than ``length`` are padded with zeros, which the mask leaves out.
+        Episodes after the ``early`` first ones are drawn ``weight`` times as often as each of
+        those. Ones shorter than ``length`` are padded with zeros, which the mask leaves out.
         """
         if not self.lengths:
             raise ConfigError("replay is empty: collect at least one episode before learning.")
@@ -133,7 +141,7 @@ class Replay:
         action = np.zeros((total, length, first.action.shape[1]), np.float32)
         reward = np.zeros((total, length), np.float32)
         mask = np.zeros((total, length), np.float32)
-        episodes = rng.integers(len(self), size=total)
+        episodes = self._draw(rng, total, early, weight)
         starts = rng.random(total)
         # In the order of episodes, so that each is read from disk at most once per batch.
         for row in np.argsort(episodes, kind="stable"):
@@ -155,6 +163,19 @@ class Replay:
             reward=grouped(reward),
             mask=grouped(mask),
         )
+
+    def _draw(
+        self, rng: np.random.Generator, total: int, early: int, weight: float
+    ) -> NDArray[np.int64]:
+        """Return the numbers of ``total`` episodes."""
+        count = len(self)
+        if weight == 1 or not 0 < early < count:
+            return rng.integers(count, size=total)
+        # A point on a line on which an early episode has length 1, a later one length `weight`.
+        point = rng.random(total) * (early + weight * (count - early))
+        late = early + np.floor((point - early) / weight)
+        drawn = np.where(point < early, np.floor(point), late).astype(np.int64)
+        return np.minimum(drawn, count - 1)  # rounding may reach the end of the line
 
     def _remember(self, index: int, episode: Episode) -> None:
         self._cache[index] = episode

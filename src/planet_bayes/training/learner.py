@@ -43,7 +43,14 @@ class Learner:
         groups = 1 if train.batch_sharing == "shared" else members
         size = train.batch_size // members if train.batch_sharing == "split" else train.batch_size
         rng = numpy_stream(self.config.seed, "replay", number)
-        batch = replay.sample(rng, groups, size, train.sequence_length)
+        batch = replay.sample(
+            rng,
+            groups,
+            size,
+            train.sequence_length,
+            early=train.seed_episodes,
+            weight=train.agent_weight,
+        )
         return SequenceBatch(
             observation=batch.observation.to(self.device, non_blocking=True),
             action=batch.action.to(self.device, non_blocking=True),
