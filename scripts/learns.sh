@@ -3,7 +3,7 @@
 # Usage: learns.sh sensors|pixels TASK SEED | baselines | collect | show
 set -eu
 bin=.venv/bin
-case "$1" in
+case "${1-}" in
 sensors | pixels)
 	case "$1-$2" in
 	sensors-cartpole_swingup | sensors-cup_catch) episodes=30 ;;
@@ -46,6 +46,13 @@ baselines)
 collect)
 	for run in runs/learns/*-sensors-[0-9] runs/learns/*-pixels-[0-9]; do
 		[ -f "$run/metrics.csv" ] || continue
+		$bin/python - "$run" <<-'PYTHON' || { echo "$run has not ended: left out"; continue; }
+			import json, sys
+			from pathlib import Path
+			run = Path(sys.argv[1])
+			last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["episode"]
+			sys.exit(last != json.loads((run / "config.json").read_text())["train"]["episodes"])
+		PYTHON
 		name=$(basename "$run") # cup_catch-sensors-0
 		folder="results/learns/planet_bayes/${name%-*}"
 		mkdir -p "$folder"

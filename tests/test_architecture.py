@@ -36,7 +36,7 @@ THIRD_PARTY = {
     "planner": {"torch"},
     "models": {"torch"},
     "agent": {"torch", "numpy"},
-    "experiments": {"PIL", "imageio", "matplotlib", "numpy", "rich", "torch", "tyro"},
+    "experiments": {"PIL", "matplotlib", "numpy", "rich", "torch", "tyro"},
 }
 
 

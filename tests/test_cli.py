@@ -139,4 +139,6 @@ def test_an_exported_agent_acts_alike_and_is_small(tiny: Config, tmp_path: Path)
     assert runs.evaluate(run, 1) == runs.evaluate(agent, 1)
     assert cli.main(["export", str(path), str(target)]) == 2  # it is there already
     assert cli.main(["export", str(tmp_path), str(tmp_path / "other")]) == 2  # not a run
-    assert not (tmp_path / "other").exists()
+    (checkpoint.latest(path) / "progress.json").unlink()
+    assert cli.main(["export", str(path), str(tmp_path / "other")]) == 2  # damaged
+    assert not list(tmp_path.glob("other*"))

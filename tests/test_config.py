@@ -15,6 +15,12 @@ from planet_bayes.planner import PlannerConfig
 
 def test_the_paper_preset_has_the_papers_numbers() -> None:
     paper = PRESETS["paper"]
+    assert configuration.differences(paper, Config()) == {"planner.min_std"}
+    assert not paper.model.normalise
+    assert (paper.train.seed_episodes, paper.train.first_updates) == (5, 0)
+    assert (paper.train.agent_weight, paper.train.evaluate_last) == (1, 0)
+    planner = paper.planner
+    assert (planner.candidate_decay, planner.noise_colour, planner.keep_elites) == (1, 0, 0)
     planner = paper.resolved_planner
     assert (paper.members, planner.num_components, planner.num_candidates) == (5, 5, 200)
     assert (planner.horizon, planner.num_iterations, planner.elite_fraction) == (12, 10, 0.1)

@@ -78,3 +78,27 @@ def test_a_result_is_the_median_of_the_last_ten_evaluations() -> None:
     assert summary.result(curve) == (4.5, 10)
     none: list[float | None] = [None]
     assert summary.result(figures.Curve("0", [0], [], none, [0.0]))[1] == 0
+
+
+def test_the_trained_agent_that_comes_along_swings_the_pole_up(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """Its example is run; random actions return about 130."""
+    example = runpy.run_path(str(ROOT / "examples" / "control_with_a_trained_agent.py"))
+    assert example["main"]() > 700
+    assert "ms for each action" in capsys.readouterr().out
+
+
+def test_the_trained_agent_is_small() -> None:
+    files = [path for path in (ROOT / "trained").rglob("*") if path.is_file()]
+    assert sum(path.stat().st_size for path in files if path.suffix != ".mp4") < 4e6
+
+
+def test_the_readmes_results_are_those_of_the_files() -> None:
+    for row in summary.table(ROOT / "results" / "learns").splitlines()[2:]:
+        assert row in README
+
+
+def test_what_the_readme_links_to_is_there() -> None:
+    for target in re.findall(r"\]\(([^)#:]+)\)", README):
+        assert (ROOT / target).exists(), target

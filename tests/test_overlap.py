@@ -189,6 +189,18 @@ def test_resume_is_bit_identical(
 
 
 @pytest.mark.usefixtures("threads")
+@pytest.mark.parametrize("row", [1, 2])
+def test_resume_from_a_stop_between_checkpoints(config: Config, tmp_path: Path, row: int) -> None:
+    """Stopped right after a row: the scales of the next updates must not be in what is saved."""
+    config = with_train(config, checkpoint_every=5)
+    train(config, tmp_path / "whole")
+    path = tmp_path / "stopped"
+    assert not train(config, path, StopAt("row", row))
+    assert train(config, path, resume=True)
+    assert_same_run(tmp_path / "whole", path)
+
+
+@pytest.mark.usefixtures("threads")
 def test_stopped_while_it_waits_for_the_episode(
     finished: Path, config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

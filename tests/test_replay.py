@@ -7,6 +7,7 @@ import pytest
 import torch
 
 from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.models.scaling import Scaling
 from planet_bayes.replay import Replay
 from planet_bayes.types import Episode
 
@@ -108,6 +109,17 @@ def test_moments_are_those_of_all_entries(tmp_path: Path) -> None:
         np.testing.assert_allclose(found.observation_std, seen.std(0), rtol=1e-5)
         rewards = np.concatenate([one.reward for one in stored])
         np.testing.assert_allclose(found.reward_std, rewards.std(), rtol=1e-5)
+
+
+def test_what_never_moves_has_no_spread_however_large_it_is(tmp_path: Path) -> None:
+    replay, scaling = Replay(tmp_path), Scaling(3)
+    for _ in range(20):
+        still = np.tile(np.array([20000.3, -0.7, 123.4], np.float32), (126, 1))
+        replay.add(Episode(still, still[:, :1], still[:, 0]))
+    found = replay.moments()
+    scaling.set(found.observation_mean, found.observation_std, found.reward_std)
+    assert scaling.observation_std.tolist() == [1, 1, 1]
+    assert scaling.reward_std == 1
 
 
 def test_moments_of_images_are_those_of_the_reward_alone(tmp_path: Path) -> None:

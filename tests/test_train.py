@@ -243,7 +243,7 @@ def test_the_first_updates_can_be_more(tiny: Config, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("every", "last", "when"), [(0, 0, [3]), (2, 0, [2, 3]), (0, 2, [2, 3]), (0, 9, [0, 1, 2, 3])]
+    ("every", "last", "when"), [(0, 0, [3]), (2, 0, [2, 3]), (0, 2, [2, 3]), (0, 9, [1, 2, 3])]
 )
 def test_evaluations_are_made_when_asked_for(
     tiny: Config, tmp_path: Path, every: int, last: int, when: list[int]

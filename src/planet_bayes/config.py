@@ -37,7 +37,8 @@ class TrainConfig:
     updates_per_episode: int = 100
     """Gradient updates before each collected episode."""
     first_updates: int = 0
-    """Updates before the first of them, if more: what many seed episodes have to teach."""
+    """Updates before the first of them, if more: what many seed episodes have to teach. With
+    `overlap` that first episode is collected while they run, by an agent without them."""
     batch_size: int = 50
     """Sequences in a batch (B)."""
     sequence_length: int = 50
@@ -107,7 +108,8 @@ class Config:
     """A task of `planet-bayes tasks`, a Gymnasium id, or your own `package.module:function`."""
     method: MethodName = "planet_bayes"
     """planet (E = M = 1), e_only (M = 1), m_only (E = 1) or planet_bayes. They differ in E
-    and M only; the number of imagined trajectories is the same."""
+    and M only; the number of imagined trajectories is the same, unless planner.candidate_decay
+    reaches its least number of candidates."""
     seed: int = 0
     """Root of every random stream."""
     threads: int = 0

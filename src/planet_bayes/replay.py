@@ -20,6 +20,19 @@ from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.types import Episode, SequenceBatch
 
 
+def read_episode(path: Path) -> Episode:
+    """Return the episode in a file of a replay."""
+    try:
+        # Opened here, not by NumPy, which leaves a damaged archive open.
+        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
+            return Episode(arrays["observation"], arrays["action"], arrays["reward"])
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise RunError(
+            f"episode file {path} is missing or damaged ({error}); the run cannot go on "
+            "exactly without it. Restore the file or start a new run."
+        ) from error
+
+
 @dataclass(frozen=True)
 class Moments:
     """How sensors and rewards are distributed over all entries of all episodes."""
@@ -86,9 +99,11 @@ class Replay:
         """Return mean and std of what is in the episodes, each entry counting once."""
         total = sum(self.lengths)
         first, second = np.sum(self._sums, axis=0) / total
-        std = np.sqrt(np.maximum(second - np.square(first), 0))
-        mean, std = (torch.from_numpy(part.astype(np.float32)) for part in (first, std))
-        return Moments(mean[:-1], std[:-1], std[-1])
+        var = second - np.square(first)
+        # What is constant leaves a rest of rounding in the difference, in proportion to itself.
+        std = np.sqrt(np.where(var > 1e-12 * second, var, 0))
+        mean, spread = (torch.from_numpy(part.astype(np.float32)) for part in (first, std))
+        return Moments(mean[:-1], spread[:-1], spread[-1])
 
     def _count(self, episode: Episode) -> None:
         """Take the length and the sums of an episode's sensors, rewards and their squares."""
@@ -103,16 +118,7 @@ class Replay:
         if index in self._cache:
             self._cache.move_to_end(index)
             return self._cache[index]
-        path = self._path(index)
-        try:
-            # Opened here, not by NumPy, which leaves a damaged archive open.
-            with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-                episode = Episode(arrays["observation"], arrays["action"], arrays["reward"])
-        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-            raise RunError(
-                f"episode file {path} is missing or damaged ({error}); the run cannot go on "
-                "exactly without it. Restore the file or start a new run."
-            ) from error
+        episode = read_episode(self._path(index))
         self._remember(index, episode)
         return episode
 

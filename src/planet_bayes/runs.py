@@ -155,10 +155,16 @@ def export(path: Path | str, folder: Path | str) -> Path:
     newest, target = checkpoint.latest(Path(path)), Path(folder)
     if target.exists():
         raise RunError(f"{target} exists already; name another folder.")
-    weights = target / "checkpoints" / newest.name
+    partial = target.with_name(target.name + ".partial")
+    shutil.rmtree(partial, ignore_errors=True)
+    weights = partial / "checkpoints" / newest.name
     weights.mkdir(parents=True)
-    shutil.copyfile(Path(path) / "config.json", target / "config.json")
-    for name in ("model.safetensors", "progress.json"):
-        shutil.copyfile(newest / name, weights / name)
-    load_run(target, device="cpu")  # that it is whole shows here and not on the robot
+    try:
+        shutil.copyfile(Path(path) / "config.json", partial / "config.json")
+        for name in ("model.safetensors", "progress.json"):
+            shutil.copyfile(newest / name, weights / name)
+        load_run(partial, device="cpu")  # that it is whole shows here and not on the robot
+        os.replace(partial, target)
+    finally:
+        shutil.rmtree(partial, ignore_errors=True)
     return target

@@ -9,7 +9,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-import imageio.v3 as iio
 import numpy as np
 import torch
 import tyro
@@ -18,6 +17,8 @@ from PIL import Image
 
 from planet_bayes import runs
 from planet_bayes.rng import integer_seed, torch_stream
+
+COLOURS = 64
 
 
 @dataclass(frozen=True)
@@ -73,8 +74,18 @@ def montage(options: Options) -> None:
         print(f"{path}: {total:.0f} in {options.seconds:g} s", flush=True)
         films.append(frames)
     options.target.parent.mkdir(parents=True, exist_ok=True)
-    duration = round(1000 / options.rate)
-    iio.imwrite(options.target, np.concatenate(films, axis=2), duration=duration, loop=0)
+    write_gif(np.concatenate(films, axis=2), options.target, options.rate)
+
+
+def write_gif(frames: NDArray[np.uint8], path: Path, rate: float) -> None:
+    """Write frames ``[T, H, W, 3]`` in few colours and without dither, which a GIF packs well."""
+    palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)])).quantize(COLOURS)
+    images = [
+        Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
+        for frame in frames
+    ]
+    duration = round(1000 / rate)
+    images[0].save(path, save_all=True, append_images=images[1:], duration=duration, loop=0)
 
 
 if __name__ == "__main__":

@@ -7,12 +7,13 @@ objective, such as ``--loss.observation-scale 10``. What is not named is as the 
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import torch
 import tyro
@@ -23,7 +24,7 @@ from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError
 from planet_bayes.experiments.diagnose import Foresight, foresee, join
 from planet_bayes.models import WorldModel
-from planet_bayes.replay import Replay
+from planet_bayes.replay import Replay, read_episode
 from planet_bayes.rng import torch_stream
 from planet_bayes.training.learner import Learner
 from planet_bayes.types import Episode
@@ -47,17 +48,18 @@ class Options:
     """Steps imagined ahead."""
 
 
-def split(folder: Path, hold_out: int) -> tuple[list[Episode], list[Episode]]:
-    """Return the episodes to fit and those held out."""
+def split(folder: Path, hold_out: int) -> tuple[dict[int, Episode], list[Episode]]:
+    """Return the episodes to fit, by number, and those held out.
+
+    The folder is only read, so it may be that of a run that is going on.
+    """
     if hold_out < 2:
         raise ConfigError(f"hold_out must be at least 2, got {hold_out}.")
-    stored = Replay(folder)
-    stored.restore(len(list(folder.glob("*.npz"))))
-    episodes = [stored.episode(index) for index in range(len(stored))]
+    episodes = [read_episode(path) for path in sorted(folder.glob("*.npz"))]
     held = episodes[hold_out - 1 :: hold_out]
     if not held:
         raise ConfigError(f"{folder} has {len(episodes)} episodes, fewer than {hold_out}.")
-    kept = [one for index, one in enumerate(episodes) if (index + 1) % hold_out]
+    kept = {index: one for index, one in enumerate(episodes) if (index + 1) % hold_out}
     return kept, held
 
 
@@ -66,6 +68,13 @@ def refit(options: Options) -> Iterator[tuple[int, dict[str, float], Foresight]]
     config = options.config
     torch.set_num_threads(config.threads or 1)
     kept, held = split(options.run / "episodes", options.hold_out)
+    held = [episode for episode in held if len(episode) > options.horizon]
+    if not held:
+        raise ConfigError(f"no held-out episode is longer than the horizon, {options.horizon}.")
+    # Some seed episodes are held out, and the others are still to be drawn like seed episodes.
+    seeds = max(1, sum(index < config.train.seed_episodes for index in kept))
+    train = dataclasses.replace(config.train, seed_episodes=seeds)
+    config = dataclasses.replace(config, train=train)
     first = kept[0]
     model = WorldModel(
         first.observation.shape[1:],
@@ -77,24 +86,31 @@ def refit(options: Options) -> Iterator[tuple[int, dict[str, float], Foresight]]
     learner = Learner(model, config)
     with tempfile.TemporaryDirectory() as folder:
         replay = Replay(Path(folder))
-        for episode in kept:
+        for episode in kept.values():
             replay.add(episode)
         learner.rescale(replay)
         sums: dict[str, float] = {}
+        count = 0
         for number in range(options.updates):
             for name, value in learner.update(replay, number).items():
-                sums[name] = sums.get(name, 0.0) + value / options.report_every
-            if (number + 1) % options.report_every == 0:
+                sums[name] = sums.get(name, 0.0) + value
+            count += 1
+            if count == options.report_every or number + 1 == options.updates:
                 stream = torch_stream(config.seed, "refit", number)
                 seen = [foresee(model, episode, options.horizon, 3, stream) for episode in held]
-                yield number + 1, sums, join(seen)
-                sums = {}
+                yield number + 1, {name: value / count for name, value in sums.items()}, join(seen)
+                sums, count = {}, 0
 
 
 def main(words: list[str]) -> None:
-    """Print a line of losses, errors and correlations for every so many updates."""
-    run = Path(next((word for word in words if not word.startswith("-")), "."))
-    default: Any = Options(run, configuration.load(run / "config.json"))
+    """Print a line of losses, errors and correlations for every so many updates.
+
+    The run comes first, for it has the defaults of the rest.
+    """
+    if not words or words[0].startswith("-"):
+        raise SystemExit("name the run's folder first, then any settings: refit runs/NAME …")
+    run = Path(words[0])
+    default = Options(run, configuration.load(run / "config.json"))
     options = tyro.cli(Options, default=default, args=words)
     console = Console(soft_wrap=True, highlight=False)
     for updates, losses, seen in refit(options):

@@ -26,7 +26,8 @@ def result(curve: Curve) -> tuple[float, int]:
 
 def table(folder: Path) -> str:
     """Return the table."""
-    levels = json.loads((folder / "baselines.json").read_text())
+    path = folder / "baselines.json"
+    levels = json.loads(path.read_text()) if path.is_file() else {}
     lines = [
         "| task | observation | "
         + "return by seed | episodes | hours of one core | random | zero |",
@@ -39,12 +40,14 @@ def table(folder: Path) -> str:
             value, count = result(curve)
             returns.append(f"{value:.0f}" + ("" if count == LAST else f" (of {count})"))
             notes.append((curve.episode[-1], curve.cpu_minutes[-1] / 60))
-        random, zero = levels[task]["random"], levels[task]["zero"]
+        known = levels.get(task, {})
+        random = f"{known['random']['mean']:.0f} ± {known['random']['std']:.0f}" if known else ""
+        zero = f"{known['zero']['mean']:.0f}" if known else ""
         lines.append(
             f"| `{task}` | {observation} | {', '.join(returns)} | "
             f"{', '.join(str(episodes) for episodes, _ in notes)} | "
             f"{', '.join(f'{hours:.1f}' for _, hours in notes)} | "
-            f"{random['mean']:.0f} ± {random['std']:.0f} | {zero['mean']:.0f} |"
+            f"{random} | {zero} |"
         )
     return "\n".join(lines)
 

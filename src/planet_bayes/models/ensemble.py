@@ -114,8 +114,9 @@ class WorldModel(nn.Module):
         return decoded if self.scaling is None or self.is_image else self.scaling.unscaled(decoded)
 
     def reward(self, features: Tensor) -> Tensor:
-        """Return the mean reward ``[...]`` of features ``[..., D + S]``, scaled like the rest."""
-        return self.reward_head(features).squeeze(-1)
+        """Return the mean reward ``[...]`` of features ``[..., D + S]``."""
+        reward = self.reward_head(features).squeeze(-1)
+        return reward if self.scaling is None else reward * self.scaling.reward_std
 
     def observe(self, embed: Tensor, action: Tensor, noise: Tensor) -> Observed:
         """Filter sequences from the zero belief.
@@ -181,8 +182,9 @@ class WorldModel(nn.Module):
         error = self._decoding_error(features.flatten(1, 2), inputs.flatten(1, 2), index, weight)
         observation = config.observation_scale * error
 
+        # In units of the reward's std, if it is scaled: the head's own.
         target = batch.reward if self.scaling is None else batch.reward / self.scaling.reward_std
-        reward_error = losses.squared_error(target, self.reward(features), 0)
+        reward_error = losses.squared_error(target, self.reward_head(features).squeeze(-1), 0)
         reward = config.reward_scale * losses.masked_mean(reward_error, batch.mask)
         trained, plain = losses.complexity(
             seen.posterior, seen.prior, config.free_nats, config.kl_balance
@@ -242,8 +244,8 @@ class WorldModel(nn.Module):
         else:
             imagination = Imagination(self.rssm, self.reward_head, steps.shape[1])
             rewards = imagination.rewards(start.deter, start.stoch, steps, noise)
-        if self.scaling is not None:
-            rewards = rewards * self.scaling.reward_std
+            if self.scaling is not None:
+                rewards = rewards * self.scaling.reward_std
         rewards = rewards.unflatten(2, (batch, samples, num))  # [H, E, B, samples, N]
         return rewards.permute(2, 4, 1, 3, 0).flatten(2, 3)
 

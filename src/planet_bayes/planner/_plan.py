@@ -164,8 +164,8 @@ def optimise(
     for noise in noises:
         candidates = proposal.sample(noise)  # [B, N, H, A]
         if config.keep_elites:
-            count = min(kept.shape[1], candidates.shape[1])
-            candidates[:, -count:] = kept[:, :count]
+            count = min(kept.shape[1], candidates.shape[1] // 2)  # the others are new
+            candidates[:, candidates.shape[1] - count :] = kept[:, :count]
         candidates = candidates.clamp(bounds.low, bounds.high)
         rewards = model.imagine(state, candidates, generator)  # [B, N, P, H]
         _check_rewards(rewards, candidates)

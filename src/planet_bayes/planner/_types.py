@@ -17,6 +17,7 @@ from torch import Generator, Tensor
 StateT = TypeVar("StateT", contravariant=True)
 
 _LEAST_CANDIDATES, _LEAST_ELITES = 30, 3  # where candidate_decay ends
+_REDDEST = 4  # noise_colour, beyond which its covariance is singular in double precision
 
 
 class PlannerError(Exception):
@@ -132,7 +133,8 @@ class PlannerConfig:
     keep_elites: int = 0
     """This many of an iteration's best candidates are among the next iteration's, in the place
     of new samples, and the components' means among the first iteration's: what was good is
-    not lost by chance."""
+    not lost by chance. At least half of an iteration's are new. Densities are taken as if all
+    had been sampled."""
     candidate_decay: float = 1.0
     """Factor on the number of candidates from one iteration to the next (iCEM's), down to 30 or
     what gives three elites; 1: as many in all of them."""
@@ -169,6 +171,11 @@ class PlannerConfig:
             raise PlannerError(f"expectation must be before or after, got {self.expectation!r}.")
         if self.execute not in ("sample", "mean", "best"):
             raise PlannerError(f"execute must be sample, mean or best, got {self.execute!r}.")
+        if self.noise_colour > _REDDEST:
+            raise PlannerError(
+                f"noise_colour must be at most {_REDDEST}, got {self.noise_colour}: beyond, a "
+                "sequence is one and the same action."
+            )
         if self.keep_elites < 0:
             raise PlannerError(f"keep_elites must not be negative, got {self.keep_elites}.")
         if self.num_components > 1 and self.proposal in ("gaussian", "cma"):

@@ -207,7 +207,8 @@ class Trainer:
         losses = {f"loss_{k}": v / count for k, v in self.progress.loss_sums.items()}
         last = iteration == train.episodes
         regular = train.evaluate_every and iteration and iteration % train.evaluate_every == 0
-        if last or regular or iteration > train.episodes - train.evaluate_last:
+        late = iteration > max(0, train.episodes - train.evaluate_last)
+        if last or regular or late:
             row |= self._evaluate(iteration)
         if last or (train.video_every and iteration and iteration % train.video_every == 0):
             self._video(iteration)
@@ -228,13 +229,14 @@ class Trainer:
         """Fit the ensemble to the data (line 3)."""
         train = self.config.train
         self.model.train()
-        if not self.progress.updates_since_episode:
-            self.learner.rescale(self.replay)
         first = 0 if self.iteration else train.first_updates
         of = max(train.updates_per_episode, first)
         while self.progress.updates_since_episode < of:
             if self.should_stop():
                 raise Stopped
+            if not self.progress.updates_since_episode:
+                # Not before: the weights that are saved at a stop go with the scales they had.
+                self.learner.rescale(self.replay)
             values = self.learner.update(self.replay, self.progress.updates)
             sums = self.progress.loss_sums
             self._advance(

@@ -1,0 +1,46 @@
+"""Swing up a pole with the agent that comes with the repository: what a control loop looks like.
+
+Run:  python examples/control_with_a_trained_agent.py
+"""
+
+import time
+from pathlib import Path
+
+import torch
+
+import planet_bayes as pb
+
+TRAINED = Path(__file__).parent.parent / "trained" / "cartpole_swingup"
+
+
+def main(steps: int = 125) -> float:
+    """Control one episode; print, now and then, what the agent does and how sure it is."""
+    torch.set_num_threads(1)
+    run = pb.load_run(TRAINED, device="cpu")
+    env, agent = run.make_env(), run.agent
+    observation, _ = env.reset(seed=0)
+    carry, generator = agent.initial(), torch.Generator().manual_seed(0)
+    total, began = 0.0, time.monotonic()
+    print("step  return so far  action  return foreseen (its spread over the members)")
+    for step in range(steps):
+        # One observation in, one action out. A robot would say time_budget=its control period.
+        action, carry, seen = agent.act(carry, observation[None], generator)
+        observation, reward, terminated, truncated, _ = env.step(action[0])
+        total += float(reward)
+        if step % 10 == 0:
+            best = seen.returns.nanmean(-1)[0].argmax()
+            foreseen = seen.returns[0, best]  # one value for each member
+            print(
+                f"{step:4d}  {total:13.1f}  {float(action[0, 0]):+6.2f}  "
+                f"{float(foreseen.mean()):6.1f} ± {float(foreseen.std()):.1f}"
+            )
+        if terminated or truncated:
+            break
+    env.close()
+    each = (time.monotonic() - began) / (step + 1)
+    print(f"return {total:.1f} of at most 1000, {1000 * each:.0f} ms for each action")
+    return total
+
+
+if __name__ == "__main__":
+    main()
