@@ -22,43 +22,12 @@ sensors | pixels)
 		--train.evaluation-episodes 1 --train.video-every 0 --run "$run"
 	;;
 baselines)
-	$bin/python - <<-'PYTHON'
-		import json
-		import numpy as np
-		from planet_bayes.envs import EnvConfig, random_return
-
-		tasks = ("cartpole_swingup", "cup_catch", "finger_spin", "cheetah_run", "walker_run")
-		levels = {}
-		for task in tasks:
-		    levels[task] = {}
-		    for policy in ("random", "zero"):
-		        returns = random_return(task, EnvConfig("state"), 50, 0, policy)
-		        levels[task][policy] = {
-		            "mean": float(np.mean(returns)),
-		            "std": float(np.std(returns)),
-		            "episodes": len(returns),
-		        }
-		with open("results/learns/baselines.json", "w") as file:
-		    json.dump(levels, file, indent=2)
-		    file.write("\n")
-	PYTHON
+	$bin/python -m planet_bayes.experiments.archive baselines results/learns \
+		cartpole_swingup cup_catch finger_spin cheetah_run walker_run
 	;;
 collect)
-	for run in runs/learns/*-sensors-[0-9] runs/learns/*-pixels-[0-9]; do
-		[ -f "$run/metrics.csv" ] || continue
-		$bin/python - "$run" <<-'PYTHON' || { echo "$run has not ended: left out"; continue; }
-			import json, sys
-			from pathlib import Path
-			run = Path(sys.argv[1])
-			last = json.loads((run / "metrics.jsonl").read_text().splitlines()[-1])["episode"]
-			sys.exit(last != json.loads((run / "config.json").read_text())["train"]["episodes"])
-		PYTHON
-		name=$(basename "$run") # cup_catch-sensors-0
-		folder="results/learns/planet_bayes/${name%-*}"
-		mkdir -p "$folder"
-		cp "$run/metrics.csv" "$folder/seed-${name##*-}.csv"
-		cp "$run/config.json" "$folder/seed-${name##*-}.json"
-	done
+	$bin/python -m planet_bayes.experiments.archive collect results/learns \
+		$(ls -d runs/learns/*-sensors-[0-9] runs/learns/*-pixels-[0-9] 2>/dev/null)
 	;;
 show)
 	$bin/python -m planet_bayes.experiments.figures results/learns

@@ -29,7 +29,7 @@ ALLOWED = {
         *("agent", "config", "envs", "memory", "models", "planner", "replay", "training"),
         *BASE,
     },
-    "experiments": {"config", "models", "replay", "runs", "training", *BASE},
+    "experiments": {"config", "envs", "models", "replay", "runs", "training", *BASE},
     "cli": {"bench", "runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {

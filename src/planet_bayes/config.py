@@ -93,9 +93,8 @@ class TrainConfig:
             raise ConfigError(
                 f"train.batch_sharing must be own, shared or split, got {self.batch_sharing!r}."
             )
-        for name in (
-            *("learning_rate", "adam_epsilon", "gradient_clip", "replay_ram", "agent_weight"),
-        ):
+        positive = ("learning_rate", "adam_epsilon", "gradient_clip", "replay_ram", "agent_weight")
+        for name in positive:
             if not 0 < getattr(self, name) < float("inf"):
                 raise ConfigError(f"train.{name} must be positive, got {getattr(self, name)}.")
 
