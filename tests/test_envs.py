@@ -217,6 +217,24 @@ def test_the_other_tasks_sensors_have_no_velocities(task: str) -> None:
     assert env.observation_space.shape == (seen[0] + hidden,)
 
 
+def test_an_episode_ends_where_the_simulation_diverges_and_the_next_is_sound() -> None:
+    env, untouched = make_env("cheetah_run", SENSORS), make_env("cheetah_run", SENSORS)
+    before = env.reset(seed=0)[0]
+    physics = env.unwrapped._env.physics  # type: ignore[attr-defined]
+    physics.data.qvel[:] = 1e9
+    physics.forward()
+    state = physics.get_state()
+    observation, reward, terminated, truncated, info = env.step(np.ones(6, np.float32))
+    assert (reward, terminated, truncated) == (0.0, False, True)
+    assert "BADQACC" in info["diverged"]
+    assert np.array_equal(observation, before)
+    assert np.array_equal(physics.get_state(), state)
+    for one in (env, untouched):
+        one.reset(seed=1)
+    action = np.ones(6, np.float32)
+    assert np.array_equal(env.step(action)[0], untouched.step(action)[0])
+
+
 # --- the paper's changes
 
 

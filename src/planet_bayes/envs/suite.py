@@ -162,6 +162,37 @@ class _Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
         super().close()
 
 
+class _EndsAtDivergence(gymnasium.Wrapper[Any, Any, Any, Any]):
+    """Truncates an episode at the step at which the simulation diverges.
+
+    Controls of ±3 bring the cheetah to speeds beyond what its time step was made for. Such a
+    step is undone: nothing is rewarded, and what is seen is the state before it.
+    """
+
+    def __init__(self, env: gymnasium.Env[Any, Any], physics: engine.Physics) -> None:
+        super().__init__(env)
+        self._physics = physics
+        self._observation: Any = None
+
+    def reset(
+        self, *, seed: int | None = None, options: dict[str, Any] | None = None
+    ) -> tuple[Any, dict[str, Any]]:
+        """Start an episode."""
+        self._observation, info = self.env.reset(seed=seed, options=options)
+        return self._observation, info
+
+    def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
+        """Take one simulator step, or say in ``info["diverged"]`` why there was none."""
+        state = self._physics.get_state()
+        try:
+            self._observation, reward, terminated, truncated, info = self.env.step(action)
+        except control.PhysicsError as error:
+            with self._physics.reset_context():  # forgets MuJoCo's warnings, computes what follows
+                self._physics.set_state(state)
+            return self._observation, 0.0, False, True, {"diverged": str(error)}
+        return self._observation, reward, terminated, truncated, info
+
+
 def make(spec: TaskSpec, *, original: bool, image_size: int) -> gymnasium.Env[Any, Any]:
     """Return the task as a Gymnasium environment, not yet rescaled, repeated or flattened."""
     dm_env = load(spec, original=original)
@@ -179,4 +210,4 @@ def make(spec: TaskSpec, *, original: bool, image_size: int) -> gymnasium.Env[An
         "render_modes": ["rgb_array"],
         "render_fps": round(1.0 / dm_env.control_timestep()),
     }
-    return _Camera(env, dm_env.physics, image_size)
+    return _EndsAtDivergence(_Camera(env, dm_env.physics, image_size), dm_env.physics)
