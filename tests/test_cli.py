@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
+from comparing import assert_same_run
 from planet_bayes import cli, runs
 from planet_bayes.config import Config
 from planet_bayes.training import checkpoint
-from test_train import assert_same_run
 
 TINY = shlex.split(
     "--task toy_reach --env.max-steps 12 --threads 1 --num-members 2 --num-trajectories 24 "
@@ -126,11 +126,15 @@ def test_tasks_are_listed(capsys: pytest.CaptureFixture) -> None:
         assert name in output
 
 
-def test_an_exported_agent_acts_alike_and_is_small(tiny: Config, tmp_path: Path) -> None:
+def test_an_exported_agent_acts_alike_and_is_small(
+    tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path, _ = runs.train(tiny, tmp_path / "run")
     target = tmp_path / "agent"
     assert cli.main(["export", str(path), str(target)]) == 0
     assert sorted(file.name for file in target.rglob("*") if file.is_file()) == [
+        "SHA256SUMS",
+        "config.json",
         "config.json",
         "model.safetensors",
         "progress.json",
@@ -139,6 +143,10 @@ def test_an_exported_agent_acts_alike_and_is_small(tiny: Config, tmp_path: Path)
     assert runs.evaluate(run, 1) == runs.evaluate(agent, 1)
     assert cli.main(["export", str(path), str(target)]) == 2  # it is there already
     assert cli.main(["export", str(tmp_path), str(tmp_path / "other")]) == 2  # not a run
-    (checkpoint.latest(path) / "progress.json").unlink()
-    assert cli.main(["export", str(path), str(tmp_path / "other")]) == 2  # damaged
+    capsys.readouterr()
+    for folder, code in (("older", 0), ("oldest", 0), ("none", 2)):
+        (checkpoint.latest(path) / "progress.json").unlink()
+        assert cli.main(["export", str(path), str(tmp_path / folder)]) == code
+        said = capsys.readouterr()
+        assert "progress.json cannot be read" in (said.err if code else said.out)
     assert not list(tmp_path.glob("other*"))

@@ -18,6 +18,7 @@ import gymnasium
 import numpy as np
 import pytest
 
+from comparing import assert_same_run
 from planet_bayes import config as configuration
 from planet_bayes import runs
 from planet_bayes.agent import Agent
@@ -28,7 +29,6 @@ from planet_bayes.training import Event, Trainer, build_model, checkpoint, loop,
 from planet_bayes.training.collect import Collected, collect_numbered
 from planet_bayes.training.metrics import read_metrics
 from test_cli import TINY
-from test_train import assert_same_run
 
 
 def with_train(config: Config, **changes) -> Config:
@@ -358,7 +358,7 @@ def test_a_trainer_that_cannot_begin_ends_the_process(
     def broken(run: Path) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(loop, "_lock", broken)
+    monkeypatch.setattr(loop.files, "lock", broken)
     with pytest.raises(OSError, match="disk full"):
         Trainer(config, tmp_path / "run")
     assert not [thread for thread in threading.enumerate() if isinstance(thread, Thread)]

@@ -1,6 +1,11 @@
 """Replay: what is stored comes back, memory stays bounded, short episodes are padded."""
 
+import io
+import pickle
+import subprocess
+import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -8,7 +13,7 @@ import torch
 
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.models.scaling import Scaling
-from planet_bayes.replay import Replay
+from planet_bayes.replay import Replay, read_episode, unpack
 from planet_bayes.types import Episode
 
 
@@ -69,24 +74,100 @@ def test_restore_takes_the_first_and_deletes_the_rest(tmp_path: Path) -> None:
     again.restore(2)
     assert len(again) == 2
     assert again.num_steps == 8
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["000000.npz", "000001.npz"]
+    names = ["000000.npz", "000001.npz", "SHA256SUMS"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], cwd=tmp_path, check=True)
 
 
 def test_a_missing_or_damaged_episode_is_named(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, ram_bytes=1)
+    for number in range(3):
+        replay.add(episode(number, 5))
+    path = tmp_path / "000001.npz"
+    whole = path.read_bytes()
+    flipped = bytearray(whole)
+    flipped[200] ^= 1
+    for damage in (whole[:50], b"", bytes(flipped), whole + b"x", None):
+        path.write_bytes(damage) if damage is not None else path.unlink()
+        assert list(Replay(tmp_path).damaged(3)) == [1]
+        for reading in (lambda: Replay(tmp_path).restore(3), lambda: replay.episode(1)):
+            with pytest.raises(RunError, match=r"000001\.npz"):
+                reading()
+    path.write_bytes(whole)
+    assert Replay(tmp_path).damaged(3) == {}
+    assert replay.episode(1).reward.tolist() == episode(1, 5).reward.tolist()
+
+
+def test_what_is_lost_is_never_drawn(tmp_path: Path) -> None:
     replay = Replay(tmp_path)
-    replay.add(episode(0, 5))
-    with pytest.raises(RunError, match=r"000001\.npz"):
-        Replay(tmp_path).restore(2)
-    path = tmp_path / "000000.npz"
-    path.write_bytes(path.read_bytes()[:50])
-    with pytest.raises(RunError, match="missing or damaged"):
-        Replay(tmp_path).restore(1)
+    for number in range(6):
+        replay.add(episode(number, 5 + number))
+    for number in (0, 3):
+        replay.path(number).write_bytes(b"")
+    again = Replay(tmp_path)
+    again.restore(6, lost=[0, 3])
+    assert (len(again), again.num_steps) == (6, 5 + 6 + 8 + 9)
+    for weight in (1.0, 5.0):
+        batch = again.sample(np.random.default_rng(0), 1, 200, 3, early=2, weight=weight)
+        assert set((batch.reward[0, :, 0] // 100).tolist()) == {1, 2, 4, 5}
+    lengths = np.array([0, 6, 7, 0, 9, 10])
+    rewards = np.concatenate([episode(n, k).reward for n, k in enumerate(lengths)])
+    assert float(again.moments().reward_std) == pytest.approx(rewards.std(), rel=1e-5)
+    again.add(episode(6, 5))
+    last = Replay(tmp_path)
+    last.restore(7, lost=[0, 3])
+    assert last.lengths == again.lengths
 
 
 def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    np.savez(tmp_path / "000000.npz", observation=np.array([object()]), action=1, reward=1)
-    with pytest.raises(RunError, match="missing or damaged"):
-        Replay(tmp_path).restore(1)
+    touched = tmp_path / "touched"
+
+    class Bomb:
+        def __reduce__(self) -> tuple[Any, ...]:
+            return Path.touch, (touched,)
+
+    path = tmp_path / "000000.npz"
+    np.savez(path, observation=np.array([Bomb()], object), action=1, reward=1)
+    for contents in (path.read_bytes(), pickle.dumps(Bomb())):
+        path.write_bytes(contents)
+        with pytest.raises(RunError, match="is not an episode"):
+            read_episode(path)
+    assert not touched.exists()
+
+
+def packed(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", compression) as archive:
+        for name, data in members.items():
+            archive.writestr(f"{name}.npy", data)
+    return buffer.getvalue()
+
+
+def test_what_claims_or_unfolds_to_more_than_it_is_is_refused() -> None:
+    def array(value: np.ndarray) -> bytes:
+        buffer = io.BytesIO()
+        np.save(buffer, value)
+        return buffer.getvalue()
+
+    one = array(np.zeros(3, np.float32))
+    two = array(np.zeros((3, 2), np.float32))
+    good = {"observation": two, "action": two, "reward": one}
+    assert len(unpack(packed(**good))) == 3
+    claims = one.replace(b"(3,)", b"(3000000000000,)".ljust(4))
+    assert claims != one
+    for wrong in (
+        packed(zipfile.ZIP_DEFLATED, **good),
+        packed(**good | {"reward": claims}),
+        packed(**good | {"reward": one[:-1]}),
+        packed(**good | {"reward": two}),
+        packed(**good | {"action": array(np.zeros((4, 2), np.float32))}),
+        packed(**good | {"action": array(np.zeros((3, 2)))}),
+        packed(**good | {"observation": array(np.zeros((0, 2), np.float32))}),
+        packed(observation=two, action=two),
+        packed(**good)[:-30],
+    ):
+        with pytest.raises(ValueError, match=r"."):
+            unpack(wrong)
 
 
 def test_an_empty_replay_says_so(tmp_path: Path) -> None:

@@ -11,9 +11,9 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
 import planet_bayes
+from comparing import assert_same_run, newest_weights
 from planet_bayes import runs
 from planet_bayes.config import Config
 from planet_bayes.envs import EnvConfig
@@ -21,30 +21,6 @@ from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
 from planet_bayes.training import Event, Trainer, checkpoint
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import read_metrics
-
-
-def newest_weights(run: Path) -> dict[str, torch.Tensor]:
-    found = checkpoint.latest(run)
-    model = load_file(found / "model.safetensors")
-    return model | {f"adam.{k}": v for k, v in load_file(found / "optimiser.safetensors").items()}
-
-
-def assert_same_run(left: Path, right: Path) -> None:
-    """Weights, moments, replay and metrics are equal to the bit; wall-clock is left out."""
-    a, b = newest_weights(left), newest_weights(right)
-    assert a.keys() == b.keys()
-    assert all(torch.equal(a[name], b[name]) for name in a)
-    rows = [read_metrics(run / "metrics.jsonl") for run in (left, right)]
-    for row in (*rows[0], *rows[1]):
-        del row["minutes"], row["cpu_minutes"]
-    assert rows[0] == rows[1]
-    names = [
-        sorted(path.name for path in (run / "episodes").glob("*.npz")) for run in (left, right)
-    ]
-    assert names[0] == names[1]
-    for name in names[0]:
-        with np.load(left / "episodes" / name) as one, np.load(right / "episodes" / name) as two:
-            assert all(np.array_equal(one[key], two[key]) for key in one.files)
 
 
 def stop_after(calls: int) -> Callable[[], bool]:
@@ -333,20 +309,58 @@ def test_terminal_episodes_are_extended_by_absorbing_steps(
         assert np.all(arrays["observation"][4:] == arrays["observation"][4])
 
 
-def test_a_non_finite_loss_stops_and_keeps_the_last_checkpoint(
+def poison(monkeypatch: pytest.MonkeyPatch, updates: range) -> None:
+    """Make the rewards of some updates' batches NaN."""
+    original = Learner.sample
+
+    def sample(self: Learner, replay, number: int):
+        batch = original(self, replay, number)
+        if number not in updates:
+            return batch
+        return dataclasses.replace(batch, reward=batch.reward * np.nan)
+
+    monkeypatch.setattr(Learner, "sample", sample)
+
+
+def test_an_update_that_is_not_finite_is_left_out_and_counted(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    poison(monkeypatch, range(5, 7))
+    said: list[str] = []
+
+    def report(event: Event) -> None:
+        if event.kind == "warning":
+            said.append(event.data["message"])
+
+    path, ended = runs.train(tiny, tmp_path / "run", report=report)
+    assert ended
+    assert [text for text in said if "not finite" in text] == [
+        f"update {number}: reward, gradient_norm is not finite. It is left out."
+        for number in (5, 6)
+    ]
+    rows = read_metrics(path / "metrics.jsonl")
+    assert [row["skipped_updates"] for row in rows] == [0, 2, 0, 0]
+    assert all(math.isfinite(row["loss_total"]) for row in rows)
+    assert all(bool(torch.isfinite(value).all()) for value in newest_weights(path).values())
+    # And it is left out again, the same, when the run is stopped amid such updates.
+    again = tmp_path / "again"
+    calls = 2 * 6 + 4 + 12 + 2  # see test_resume_is_bit_identical
+    _, ended = runs.train(tiny, again, should_stop=stop_after(calls))
+    assert not ended
+    assert runs.train(runs.resume_config(again), again, resume=True)[1]
+    assert_same_run(path, again)
+
+
+def test_too_many_in_a_row_stop_the_run_and_name_the_term(
     tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    original = Learner.sample
-
-    def poisoned(self: Learner, replay, number: int):
-        batch = original(self, replay, number)
-        return dataclasses.replace(batch, reward=batch.reward * np.nan) if number == 6 else batch
-
-    monkeypatch.setattr(Learner, "sample", poisoned)
-    with pytest.raises(NumericalError, match="update 6: reward"):
-        runs.train(tiny, path)
+    train = dataclasses.replace(tiny.train, max_skipped_updates=3)
+    poison(monkeypatch, range(6, 100))
+    with pytest.raises(NumericalError, match=r"update 8: reward.* 3 updates in a row"):
+        runs.train(dataclasses.replace(tiny, train=train), path)
     assert all(bool(torch.isfinite(value).all()) for value in newest_weights(path).values())
+    assert checkpoint.newest_sound(path).progress.updates == 9
     monkeypatch.undo()
     _, ended = runs.train(runs.resume_config(path), path, resume=True)
     assert ended
@@ -359,22 +373,12 @@ def test_run_folders_that_are_none(tmp_path: Path, reference: Path, tiny: Config
         planet_bayes.load_run(tmp_path)
     with pytest.raises(RunError, match="already holds a run"):
         runs.train(tiny, reference)
-    newest = checkpoint.latest(reference)
-    (newest / "progress.json").write_text("{")
-    with pytest.raises(RunError, match="damaged"):
-        planet_bayes.load_run(reference)
 
 
-def test_a_damaged_weight_file_is_named(reference: Path) -> None:
-    path = checkpoint.latest(reference) / "model.safetensors"
-    path.write_bytes(path.read_bytes()[:100])
-    with pytest.raises(RunError, match=r"model\.safetensors is missing or damaged"):
-        planet_bayes.load_run(reference)
-
-
-def test_weights_of_another_shape_are_refused(reference: Path) -> None:
+def test_settings_that_were_edited_are_told_at_resume(reference: Path) -> None:
     config = json.loads((reference / "config.json").read_text())
     config["model"]["deter"] = 16
     (reference / "config.json").write_text(json.dumps(config))
-    with pytest.raises(RunError, match="does not fit the model"):
-        planet_bayes.load_run(reference)
+    assert planet_bayes.load_run(reference).config.model.deter != 16
+    with pytest.raises(ConfigError, match=r"model\.deter is not what the run began with"):
+        runs.resume_config(reference)

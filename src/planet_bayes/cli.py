@@ -6,7 +6,7 @@ import argparse
 import dataclasses
 import json
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -24,6 +24,7 @@ from planet_bayes.envs import TASKS, describe_tasks, random_return
 from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError, nearest
 from planet_bayes.planner import PlannerError
 from planet_bayes.rng import torch_stream
+from planet_bayes.training import checkpoint
 from planet_bayes.training.video import film_episode
 from planet_bayes.watch import StopRequest, Watcher
 
@@ -116,6 +117,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _bench(command, console)
         if isinstance(command, Export):
             folder = runs.export(command.run, command.to)
+            _warn(console, checkpoint.newest_sound(command.run).damaged.values())
             console.print(f"exported to {folder}", soft_wrap=True, markup=False)
             return 0
         return _tasks(console)
@@ -208,6 +210,7 @@ def _program() -> str:
 
 def _evaluate(command: Evaluate, console: Console) -> int:
     run = runs.load_run(command.run)
+    _warn(console, run.warnings)
     threads = command.threads or run.config.threads
     if threads:
         torch.set_num_threads(threads)
@@ -237,6 +240,11 @@ def _evaluate(command: Evaluate, console: Console) -> int:
     if command.video:
         _film(run, command.run / "evaluation.mp4", console)
     return 0
+
+
+def _warn(console: Console, messages: Iterable[str]) -> None:
+    for message in messages:
+        console.print(f"warning: {message}", soft_wrap=True, markup=False)
 
 
 def _film(run: runs.Run, path: Path, console: Console) -> None:

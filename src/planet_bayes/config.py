@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import types
 import typing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
+from planet_bayes import files
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, RunError, nearest
 from planet_bayes.models import LossConfig, ModelConfig
@@ -70,8 +70,11 @@ class TrainConfig:
     """Episodes between videos; 0: only after the last."""
     checkpoint_every: int = 1
     """Episodes between checkpoints."""
-    keep_checkpoints: int = 2
-    """Checkpoints that are kept, the newest ones."""
+    keep_checkpoints: int = 3
+    """Checkpoints that are kept, the newest ones: to fall back on, should files be damaged."""
+    max_skipped_updates: int = 10
+    """Updates in a row whose loss or gradient may be not finite; each is left out, and after so
+    many the run stops."""
     mixed_precision: bool = False
     """Learn with matrix products and convolutions in bfloat16. For GPUs; not yet tried on one."""
     compile: bool = False
@@ -87,6 +90,7 @@ class TrainConfig:
         _at_least(self, "train", 1, "seed_episodes", "batch_size", "sequence_length")
         _at_least(self, "train", 1, "checkpoint_every", "keep_checkpoints", "evaluation_episodes")
         _at_least(self, "train", 0, "episodes", "updates_per_episode", "first_updates")
+        _at_least(self, "train", 1, "max_skipped_updates")
         _at_least(self, "train", 0, "absorbing_steps")
         _at_least(self, "train", 0, "evaluate_every", "evaluate_last", "video_every", "exploration")
         if self.batch_sharing not in ("own", "shared", "split"):
@@ -263,9 +267,7 @@ def to_json(config: Config) -> str:
 
 def save(config: Config, path: Path) -> None:
     """Write the configuration beside the results, whole or not at all."""
-    partial = path.with_suffix(".partial")
-    partial.write_text(to_json(config))
-    os.replace(partial, path)
+    files.write(path, to_json(config))
 
 
 def load(path: Path) -> Config:

@@ -1,36 +1,86 @@
 """Replay: one file per episode on disk, a bounded part of them in memory.
 
-Episodes are plain ``.npz`` archives of arrays as they came (pixels stay uint8), written to
-a temporary name and renamed, and read with pickling off.
+Episodes are plain ``.npz`` archives of arrays as they came (pixels stay uint8). Each is whole or
+absent, and its sum is in the folder's ``SHA256SUMS`` (see `planet_bayes.files`).
 """
 
 from __future__ import annotations
 
-import os
+import hashlib
+import io
+import math
 import zipfile
 from collections import OrderedDict
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from planet_bayes.errors import ConfigError, RunError
+from planet_bayes import files
+from planet_bayes.errors import ConfigError
+from planet_bayes.files import DamagedError
 from planet_bayes.types import Episode, SequenceBatch
 
 
-def read_episode(path: Path) -> Episode:
-    """Return the episode in a file of a replay."""
+def pack(episode: Episode) -> bytes:
+    """Return an episode as the bytes of its file; the same episode gives the same bytes."""
+    buffer = io.BytesIO()
+    np.savez(buffer, observation=episode.observation, action=episode.action, reward=episode.reward)
+    return buffer.getvalue()
+
+
+def unpack(data: bytes) -> Episode:
+    """Return the episode in the bytes of a file, or raise ValueError if they hold none."""
     try:
-        # Opened here, not by NumPy, which leaves a damaged archive open.
-        with open(path, "rb") as file, np.load(file, allow_pickle=False) as arrays:
-            return Episode(arrays["observation"], arrays["action"], arrays["reward"])
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
-        raise RunError(
-            f"episode file {path} is missing or damaged ({error}); the run cannot go on "
-            "exactly without it. Restore the file or start a new run."
-        ) from error
+        with zipfile.ZipFile(io.BytesIO(data)) as archive:
+            arrays = [
+                _array(archive, f"{name}.npy") for name in ("observation", "action", "reward")
+            ]
+    except (zipfile.BadZipFile, KeyError, EOFError, NotImplementedError) as error:
+        raise ValueError(str(error)) from error
+    observation, action, reward = arrays
+    if not (
+        len(observation) == len(action) == len(reward) > 0
+        and (observation.ndim, action.ndim, reward.ndim) in ((2, 2, 1), (4, 2, 1))
+        and observation.dtype == (np.uint8 if observation.ndim == 4 else np.float32)
+        and action.dtype == reward.dtype == np.float32
+    ):
+        raise ValueError("its arrays are not those of an episode")
+    return Episode(observation, action, reward)
+
+
+def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
+    """Return an array of an archive, without believing what its header says of its size."""
+    entry = archive.getinfo(name)
+    if entry.compress_type != zipfile.ZIP_STORED:
+        raise ValueError(f"{name} is compressed, which episodes never are")
+    stream = io.BytesIO(archive.read(entry))
+    version = np.lib.format.read_magic(stream)
+    if version != (1, 0):
+        raise ValueError(f"{name} has format {version}, expected (1, 0)")
+    shape, in_columns, dtype = np.lib.format.read_array_header_1_0(stream)
+    rest = stream.read()
+    if dtype.hasobject or len(rest) != math.prod(shape) * dtype.itemsize:
+        raise ValueError(f"{name} does not hold the numbers that its header says")
+    array = np.frombuffer(bytearray(rest), dtype)  # not of bytes, which PyTorch may not share
+    return array.reshape(shape, order="F" if in_columns else "C")
+
+
+def read_episode(path: Path, digest: str | None = None) -> Episode:
+    """Return the episode in a file, whose sum must be ``digest`` if that is given."""
+    try:
+        data = path.read_bytes()
+        if digest is not None:
+            files.compare(path, hashlib.sha256(data).hexdigest(), digest)
+        return unpack(data)
+    except OSError as error:
+        raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
+    except ValueError as error:
+        raise DamagedError(path, f"is not an episode: {error}.") from error
 
 
 @dataclass(frozen=True)
@@ -46,13 +96,15 @@ class Moments:
 
 
 class Replay:
-    """Episodes in a folder, numbered from 0 without gaps."""
+    """Episodes in a folder, numbered from 0."""
 
     def __init__(self, folder: Path, ram_bytes: int = 2_000_000_000) -> None:
         self.folder = folder
         self.ram_bytes = ram_bytes
         self.lengths: list[int] = []
-        self._sums: list[NDArray[np.float64]] = []
+        """Of each episode; 0 of one that was lost."""
+        self._digests: list[str] = []
+        self._sums: NDArray[np.float64] | float = 0.0
         self._cache: OrderedDict[int, Episode] = OrderedDict()
         self._cached_bytes = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -63,62 +115,90 @@ class Replay:
     @property
     def num_steps(self) -> int:
         """Agent steps in all episodes, absorbing ones included."""
-        return sum(self.lengths) - len(self.lengths)
+        return sum(length - 1 for length in self.lengths if length)
 
     def add(self, episode: Episode) -> None:
         """Store an episode; it is on disk before this returns."""
-        path = self._path(len(self))
-        partial = path.with_suffix(".partial")
-        with open(partial, "wb") as file:
-            np.savez(
-                file,
-                observation=episode.observation,
-                action=episode.action,
-                reward=episode.reward,
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(partial, path)
+        path = self.path(len(self))
+        digest = files.write(path, pack(episode))
+        files.append(self.folder / files.SUMS, files.sum_line(digest, path.name))
         self._remember(len(self), episode)
-        self._count(episode)
+        self._count(episode, digest)
 
-    def restore(self, count: int) -> None:
-        """Take the first ``count`` episodes of the folder as contents; delete any later ones.
+    def replace(self, index: int, episode: Episode) -> bool:
+        """Write the file of an episode anew; return whether it is what was there at first."""
+        path, sums = self.path(index), files.read_sums(self.folder)
+        digest = files.write(path, pack(episode))
+        same = sums.get(path.name) == digest
+        sums[path.name] = digest
+        self._write_sums(sums)
+        return same
+
+    def damaged(self, count: int) -> dict[int, DamagedError]:
+        """Return what is wrong with which of the first ``count`` episodes of the folder."""
+        sums = files.read_sums(self.folder)
+        found: dict[int, DamagedError] = {}
+        for index in range(count):
+            path = self.path(index)
+            try:
+                files.check(path, sums.get(path.name))
+            except DamagedError as error:
+                found[index] = error
+        return found
+
+    def restore(self, count: int, lost: Collection[int] = ()) -> None:
+        """Take the first ``count`` episodes of the folder, but those ``lost``; delete later ones.
 
         Later ones were collected after the checkpoint that is being resumed: they will be
         collected again, the same.
         """
-        self.lengths, self._sums = [], []
+        self.lengths, self._digests, self._sums = [], [], 0.0
+        sums = files.read_sums(self.folder)
         for index in range(count):
-            self._count(self.episode(index))
+            digest = sums.get(self.path(index).name, "")
+            if index in lost:
+                self.lengths.append(0)
+                self._digests.append(digest)
+                continue
+            episode = read_episode(self.path(index), digest)
+            self._remember(index, episode)
+            self._count(episode, digest)
         for path in self.folder.glob("*.npz"):
             if path.stem.isdigit() and int(path.stem) >= count:
                 path.unlink()
+        files.remove_partials(self.folder)
+        self._write_sums({self.path(index).name: sum_ for index, sum_ in enumerate(self._digests)})
+
+    def _write_sums(self, sums: dict[str, str]) -> None:
+        lines = [files.sum_line(digest, name) + "\n" for name, digest in sums.items() if digest]
+        files.write(self.folder / files.SUMS, "".join(lines))
 
     def moments(self) -> Moments:
         """Return mean and std of what is in the episodes, each entry counting once."""
-        total = sum(self.lengths)
-        first, second = np.sum(self._sums, axis=0) / total
+        if not any(self.lengths):
+            raise ConfigError("replay is empty: collect at least one episode before learning.")
+        first, second = np.asarray(self._sums) / sum(self.lengths)
         var = second - np.square(first)
         # What is constant leaves a rest of rounding in the difference, in proportion to itself.
         std = np.sqrt(np.where(var > 1e-12 * second, var, 0))
         mean, spread = (torch.from_numpy(part.astype(np.float32)) for part in (first, std))
         return Moments(mean[:-1], spread[:-1], spread[-1])
 
-    def _count(self, episode: Episode) -> None:
+    def _count(self, episode: Episode, digest: str) -> None:
         """Take the length and the sums of an episode's sensors, rewards and their squares."""
         self.lengths.append(len(episode))
+        self._digests.append(digest)
         values = episode.reward[:, None].astype(np.float64)
         if episode.observation.dtype != np.uint8:
             values = np.concatenate([episode.observation, values], axis=1, dtype=np.float64)
-        self._sums.append(np.stack([values.sum(0), np.square(values).sum(0)]))
+        self._sums = self._sums + np.stack([values.sum(0), np.square(values).sum(0)])
 
     def episode(self, index: int) -> Episode:
         """Return episode ``index``, from memory if it is there."""
         if index in self._cache:
             self._cache.move_to_end(index)
             return self._cache[index]
-        episode = read_episode(self._path(index))
+        episode = read_episode(self.path(index), self._digests[index])
         self._remember(index, episode)
         return episode
 
@@ -137,18 +217,18 @@ class Replay:
         Episodes after the ``early`` first ones are drawn ``weight`` times as often as each of
         those. Ones shorter than ``length`` are padded with zeros, which the mask leaves out.
         """
-        if not self.lengths:
+        if not any(self.lengths):
             raise ConfigError("replay is empty: collect at least one episode before learning.")
         total = groups * batch
-        first = self.episode(0)
+        episodes = self._draw(rng, total, early, weight)
+        starts = rng.random(total)
+        first = self.episode(int(episodes.min()))
         observation = np.zeros(
             (total, length, *first.observation.shape[1:]), first.observation.dtype
         )
         action = np.zeros((total, length, first.action.shape[1]), np.float32)
         reward = np.zeros((total, length), np.float32)
         mask = np.zeros((total, length), np.float32)
-        episodes = self._draw(rng, total, early, weight)
-        starts = rng.random(total)
         # In the order of episodes, so that each is read from disk at most once per batch.
         for row in np.argsort(episodes, kind="stable"):
             episode = self.episode(int(episodes[row]))
@@ -174,14 +254,15 @@ class Replay:
         self, rng: np.random.Generator, total: int, early: int, weight: float
     ) -> NDArray[np.int64]:
         """Return the numbers of ``total`` episodes."""
-        count = len(self)
+        present = np.flatnonzero(self.lengths)
+        count, early = len(present), int(np.searchsorted(present, early))
         if weight == 1 or not 0 < early < count:
-            return rng.integers(count, size=total)
+            return present[rng.integers(count, size=total)]
         # A point on a line on which an early episode has length 1, a later one length `weight`.
         point = rng.random(total) * (early + weight * (count - early))
         late = early + np.floor((point - early) / weight)
         drawn = np.where(point < early, np.floor(point), late).astype(np.int64)
-        return np.minimum(drawn, count - 1)  # rounding may reach the end of the line
+        return present[np.minimum(drawn, count - 1)]  # rounding may reach the end of the line
 
     def _remember(self, index: int, episode: Episode) -> None:
         self._cache[index] = episode
@@ -190,5 +271,6 @@ class Replay:
             _, oldest = self._cache.popitem(last=False)
             self._cached_bytes -= oldest.num_bytes
 
-    def _path(self, index: int) -> Path:
+    def path(self, index: int) -> Path:
+        """Return the file of an episode."""
         return self.folder / f"{index:06d}.npz"

@@ -13,10 +13,11 @@ import gymnasium
 import torch
 
 from planet_bayes import config as configuration
+from planet_bayes import files
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
-from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.errors import ConfigError, PlanetBayesError, RunError
 from planet_bayes.training import Event, Trainer, build_model, checkpoint, evaluate_agent
 
 # What may differ from the saved configuration when a run goes on: how long it lasts, how often
@@ -33,6 +34,7 @@ RESUMABLE = (
     "train.checkpoint_every",
     "train.keep_checkpoints",
     "train.replay_ram",
+    "train.max_skipped_updates",
 )
 
 
@@ -44,6 +46,8 @@ class Run:
     config: Config
     agent: Agent
     progress: checkpoint.Progress
+    warnings: tuple[str, ...] = ()
+    """What is wrong with newer checkpoints than the one that was loaded."""
 
     def make_env(self) -> gymnasium.Env:
         """Make the environment that the run was trained in."""
@@ -82,17 +86,38 @@ def default_folder(config: Config, root: Path = Path("runs")) -> Path:
 
 def resume_config(run: Path, changed: Config | None = None) -> Config:
     """Return the configuration to go on with; ``changed`` may differ in `RESUMABLE` only."""
-    checkpoint.latest(run)
-    saved = configuration.load(run / "config.json")
+    if checkpoint.not_begun(run):
+        saved = configuration.load(run / "config.json")
+    else:
+        saved = _record(run, checkpoint.latest(run))
     if changed is None:
         return saved
-    for name in sorted(configuration.differences(saved, changed)):
-        if name not in RESUMABLE:
-            raise ConfigError(
-                f"--resume: {name} cannot be changed in a run that has begun. What can: "
-                f"{', '.join(RESUMABLE)}."
-            )
+    for name in _fixed(saved, changed):
+        raise ConfigError(
+            f"--resume: {name} cannot be changed in a run that has begun. What can: "
+            f"{', '.join(RESUMABLE)}."
+        )
     return changed
+
+
+def _record(run: Path, found: Path) -> Config:
+    """Return the settings in config.json, which must be those of the checkpoint ``found``."""
+    advice = f"{found / 'config.json'} has the settings as they were; copy it there."
+    try:
+        saved = configuration.load(run / "config.json")
+    except PlanetBayesError as error:
+        raise type(error)(f"{error} {advice}") from error
+    for name in _fixed(checkpoint.load_config(found), saved):
+        raise ConfigError(
+            f"{run / 'config.json'}: {name} is not what the run began with, and cannot be changed. "
+            f"{advice}"
+        )
+    return saved
+
+
+def _fixed(before: Config, after: Config) -> list[str]:
+    """Return the settings in which two configurations of one run differ and may not."""
+    return sorted(configuration.differences(before, after) - set(RESUMABLE))
 
 
 def train(
@@ -125,18 +150,18 @@ def train(
 
 
 def load_run(path: Path | str, device: str = "auto") -> Run:
-    """Load the newest checkpoint of a run."""
+    """Load the newest sound checkpoint of a run."""
     folder = Path(path)
-    newest = checkpoint.latest(folder)
-    config = configuration.load(folder / "config.json")
+    found = checkpoint.newest_sound(folder)
+    config = checkpoint.load_config(found.path)
     env = make_env(config.task, config.env)
     try:
         model = build_model(config, env, resolve_device(device))
     finally:
         env.close()
-    checkpoint.load_model(newest, model)
+    checkpoint.load_model(found.path, model)
     agent = Agent(model.eval(), config.resolved_planner)
-    return Run(folder, config, agent, checkpoint.load_progress(newest))
+    return Run(folder, config, agent, found.progress, tuple(found.damaged.values()))
 
 
 def evaluate(run: Run, episodes: int = 5, number: int = 0) -> list[float]:
@@ -155,14 +180,13 @@ def export(path: Path | str, folder: Path | str) -> Path:
     newest, target = checkpoint.latest(Path(path)), Path(folder)
     if target.exists():
         raise RunError(f"{target} exists already; name another folder.")
-    partial = target.with_name(target.name + ".partial")
+    partial = target.with_name(target.name + files.PARTIAL)
     shutil.rmtree(partial, ignore_errors=True)
-    weights = partial / "checkpoints" / newest.name
-    weights.mkdir(parents=True)
     try:
-        shutil.copyfile(Path(path) / "config.json", partial / "config.json")
-        for name in ("model.safetensors", "progress.json"):
-            shutil.copyfile(newest / name, weights / name)
+        with files.new_folder(partial / "checkpoints" / newest.name) as weights:
+            for name in ("config.json", "model.safetensors", "progress.json"):
+                files.put(weights / name, (newest / name).read_bytes())
+        files.write(partial / "config.json", (newest / "config.json").read_bytes())
         load_run(partial, device="cpu")  # that it is whole shows here and not on the robot
         os.replace(partial, target)
     finally:

@@ -210,4 +210,4 @@ def make(spec: TaskSpec, *, original: bool, image_size: int) -> gymnasium.Env[An
         "render_modes": ["rgb_array"],
         "render_fps": round(1.0 / dm_env.control_timestep()),
     }
-    return _EndsAtDivergence(_Camera(env, dm_env.physics, image_size), dm_env.physics)
+    return _Camera(_EndsAtDivergence(env, dm_env.physics), dm_env.physics, image_size)

@@ -1,28 +1,30 @@
 """Checkpoints: weights and optimiser as safetensors, counters as JSON.
 
-A checkpoint is a folder that is written under a temporary name and renamed when complete, so
-that a folder with a final name is whole. No random state is in it: every stream is a function
-of the seed and of the counters (see `planet_bayes.rng`).
+A checkpoint is a folder that is whole or absent, with the sums of its files (see
+`planet_bayes.files`). No random state is in it: every stream is a function of the seed and of
+the counters (see `planet_bayes.rng`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import os
-import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
 import torch
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
+from safetensors.torch import save as save_tensors
 from torch import Tensor, nn
 
+from planet_bayes import config as configuration
+from planet_bayes import files
+from planet_bayes.config import Config
 from planet_bayes.errors import RunError
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True)
@@ -43,57 +45,76 @@ class Progress:
     """Time spent so far, over all sittings."""
     cpu_seconds: float = 0.0
     """Of the processor, over all cores: what the time would be on one core left alone."""
+    metrics_digest: str = ""
+    """The SHA-256 sum of these lines."""
+    skipped_since_episode: int = 0
+    """Updates since the last episode that were left out, their loss or gradient not finite."""
+    skipped_in_row: int = 0
+    """Updates left out since the last that was done."""
+    machine: dict[str, str] = field(default_factory=dict)
+    """Where it was saved (see `planet_bayes.training.machine`)."""
 
 
 def save(
     run: Path,
+    config: Config,
     model: nn.Module,
     optimiser: torch.optim.Optimizer,
     progress: Progress,
-    keep: int,
     actor: dict[str, Tensor] | None = None,
 ) -> Path:
-    """Write a checkpoint, then delete all but the newest ``keep``.
+    """Write a checkpoint, then delete all but the newest ``train.keep_checkpoints``.
 
     Its name says the whole state, so one that is there already need not be written again.
     ``actor`` are older weights that an episode still to come is collected with.
     """
     folder = run / "checkpoints"
-    name = f"{progress.episodes:06d}-{progress.updates:08d}-{progress.metrics:06d}"
-    final, partial = folder / name, folder / f"{name}.partial"
+    final = folder / f"{progress.episodes:06d}-{progress.updates:08d}-{progress.metrics:06d}"
     if final.exists():
         return final
-    if partial.exists():
-        shutil.rmtree(partial)
-    partial.mkdir(parents=True)
-    _save_tensors(model_tensors(model), partial / "model.safetensors")
-    _save_tensors(_optimiser_tensors(model, optimiser), partial / "optimiser.safetensors")
-    if actor is not None:
-        _save_tensors(actor, partial / "actor.safetensors")
-    state = {"format": FORMAT, **dataclasses.asdict(progress)}
-    with open(partial / "progress.json", "w") as file:
-        json.dump(state, file)
-        file.flush()
-        os.fsync(file.fileno())
-    os.replace(partial, final)
-    _sync(folder)
-    for old in list_checkpoints(run)[:-keep]:
-        shutil.rmtree(old)
+    with files.new_folder(final) as new:
+        _save_tensors(model_tensors(model), new / "model.safetensors")
+        _save_tensors(_optimiser_tensors(model, optimiser), new / "optimiser.safetensors")
+        if actor is not None:
+            _save_tensors(actor, new / "actor.safetensors")
+        files.put(new / "config.json", configuration.to_json(config))
+        state = {"format": FORMAT, **dataclasses.asdict(progress)}
+        files.put(new / "progress.json", json.dumps(state, indent=1) + "\n")
+    for old in list_checkpoints(run)[: -config.train.keep_checkpoints]:
+        files.remove_folder(old)
     return final
 
 
 def list_checkpoints(run: Path) -> list[Path]:
     """Return the complete checkpoints of a run, oldest first."""
     folder = run / "checkpoints"
-    found = folder.glob("*") if folder.is_dir() else ()
-    return sorted(path for path in found if path.is_dir() and path.suffix != ".partial")
+    found = folder.iterdir() if folder.is_dir() else ()
+    return sorted(path for path in found if path.is_dir() and not path.suffix)
 
 
-def latest(run: Path) -> Path:
-    """Return the newest checkpoint of a run folder, or say why there is none."""
+def not_begun(run: Path) -> bool:
+    """Return whether a run was stopped by force before its first checkpoint."""
+    return (
+        (run / "config.json").is_file()
+        and not list_checkpoints(run)
+        and not any((run / "episodes").glob("*.npz"))
+    )
+
+
+@dataclass(frozen=True)
+class Sound:
+    """A checkpoint whose files are what was written, and what is wrong with newer ones."""
+
+    path: Path
+    progress: Progress
+    damaged: dict[Path, str] = field(default_factory=dict)
+
+
+def sound_checkpoints(run: Path) -> Iterator[Sound]:
+    """Yield the sound checkpoints of a run, newest first; say so if there is none."""
     if not run.is_dir():
         raise RunError(f"{run} is not a folder; runs are made by `planet-bayes train`.")
-    if not (run / "config.json").is_file():
+    if not (run / "config.json").is_file() and not (run / "checkpoints").is_dir():
         raise RunError(
             f"{run} is not a run folder: it has no config.json. "
             "Give the folder that `planet-bayes train` printed."
@@ -101,7 +122,32 @@ def latest(run: Path) -> Path:
     found = list_checkpoints(run)
     if not found:
         raise RunError(f"{run} has no checkpoint yet; train it first or start a new run.")
-    return found[-1]
+    damaged: dict[Path, str] = {}
+    for path in reversed(found):
+        try:
+            files.check_folder(path)
+            progress = load_progress(path)
+        except RunError as error:
+            damaged[path] = str(error)
+        else:
+            yield Sound(path, progress, dict(damaged))
+    if len(damaged) == len(found):
+        raise RunError(f"{run} has no sound checkpoint: {' '.join(damaged.values())}")
+
+
+def newest_sound(run: Path) -> Sound:
+    """Return the newest sound checkpoint of a run, or say why there is none."""
+    return next(sound_checkpoints(run))
+
+
+def latest(run: Path) -> Path:
+    """Return the folder of `newest_sound`."""
+    return newest_sound(run).path
+
+
+def load_config(checkpoint: Path) -> Config:
+    """Read the settings that the run had at a checkpoint."""
+    return configuration.load(checkpoint / "config.json")
 
 
 def load_progress(checkpoint: Path) -> Progress:
@@ -170,9 +216,7 @@ def _optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> di
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:
-    save_file(tensors, path)
-    with open(path, "rb") as file:
-        os.fsync(file.fileno())
+    files.put(path, save_tensors(tensors))
 
 
 def _load_tensors(path: Path) -> dict[str, Tensor]:
@@ -199,12 +243,3 @@ def _check_names(
             f"{path} does not fit the model of config.json; the first difference is {odd[0]} with "
             f"shape {odd[1]}. Was config.json edited?"
         )
-
-
-def _sync(folder: Path) -> None:
-    """Make a rename durable."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

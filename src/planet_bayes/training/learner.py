@@ -67,7 +67,7 @@ class Learner:
     def update(self, replay: Replay, number: int) -> dict[str, float]:
         """Do update ``number`` and return the losses' means over members.
 
-        A non-finite term stops the run before the weights are touched.
+        A term or a gradient that is not finite raises, and leaves weights and moments alone.
         """
         batch = self.sample(replay, number)
         generator = torch_stream(self.config.seed, "learn", number, device=self.device)
@@ -82,10 +82,7 @@ class Learner:
         broken = [name for name, value in values.items() if not math.isfinite(value)]
         if broken:
             culprits = [name for name in broken if name != "total"] or broken
-            raise NumericalError(
-                f"update {number}: {', '.join(culprits)} is not finite. The weights before it are "
-                "kept in the last checkpoint; lower train.learning_rate or look at the data."
-            )
+            raise NumericalError(f"update {number}: {', '.join(culprits)} is not finite.")
         self.optimiser.step()
         return values
 

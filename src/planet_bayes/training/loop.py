@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import gymnasium
 import numpy as np
@@ -16,10 +15,12 @@ import torch
 from torch import Tensor
 
 from planet_bayes import config as configuration
+from planet_bayes import files
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
-from planet_bayes.errors import EnvError, RunError
+from planet_bayes.errors import EnvError, NumericalError, RunError
+from planet_bayes.files import DamagedError
 from planet_bayes.models import WorldModel
 from planet_bayes.replay import Replay
 from planet_bayes.rng import integer_seed, torch_stream
@@ -33,9 +34,12 @@ from planet_bayes.training.collect import (
     evaluate,
 )
 from planet_bayes.training.learner import Learner
+from planet_bayes.training.machine import changes, machine
 from planet_bayes.training.metrics import Metrics
 from planet_bayes.training.overlap import Collector, CollectorError
+from planet_bayes.training.restore import find_state
 from planet_bayes.training.video import film_episode
+from planet_bayes.types import Episode
 
 
 @dataclasses.dataclass(frozen=True)
@@ -83,47 +87,74 @@ class Trainer:
     ) -> None:
         self.config, self.run = config, run
         self.should_stop, self.report = should_stop, report
-        self.env = make_env(config.task, config.env)
-        self.model = build_model(config, self.env, device)
-        self.learner = Learner(self.model, config)
-        self.agent = Agent(self.model, config.resolved_planner)
-        self.actor: dict[str, Tensor] | None = None
-        self.progress = Progress()
-        if resume:
-            newest = checkpoint.latest(run)
-            self.progress = checkpoint.load_progress(newest)
-            checkpoint.load_model(newest, self.model)
-            checkpoint.load_optimiser(newest, self.model, self.learner.optimiser)
-            if config.train.overlap and self.progress.updates_since_episode:
-                self.actor = checkpoint.load_actor(newest, self.model)
-            if self.iteration < config.train.episodes:
-                # A run that had ended goes on: its last row, without an episode, is done again.
-                rows = min(self.progress.metrics, self.iteration)
-                self.progress = dataclasses.replace(self.progress, metrics=rows)
-        elif any((run / name).exists() for name in ("config.json", "episodes", "checkpoints")):
+        if not resume and any((run / name).exists() for name in ("config.json", "checkpoints")):
             raise RunError(f"{run} already holds a run; resume it or name another folder.")
+        resume = resume and not checkpoint.not_begun(run)
+        self.actor: dict[str, Tensor] | None = None
         self.collector: Collector | None = None
-        try:
-            if config.train.overlap and self.iteration < config.train.episodes:
-                self.collector = Collector(config, self.learner.device, should_stop)
-            self._open(resume)
-        except BaseException:
-            if self.collector is not None:
-                self.collector.close()
-            self.env.close()
-            raise
+        self.progress = Progress()
+        with contextlib.ExitStack() as stack:
+            self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
+            self.model = build_model(config, self.env, device)
+            self.learner = Learner(self.model, config)
+            self.agent = Agent(self.model, config.resolved_planner)
+            if not resume:
+                self._start_collector(stack)  # what fails here leaves no folder behind
+            run.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(files.lock(run))
+            self.replay = Replay(run / "episodes", int(config.train.replay_ram * 1e9))
+            if resume:
+                self._restore()
+                self._start_collector(stack)
+            self._open(stack)
+            if not resume:
+                self.save()  # so that whatever happens next, there is something to resume
+            self._resources = stack.pop_all()
 
-    def _open(self, resume: bool) -> None:
-        """Take the folder, and bring its files to the state that the run goes on from."""
-        self.run.mkdir(parents=True, exist_ok=True)
-        self._lock = _lock(self.run)
+    def _start_collector(self, stack: contextlib.ExitStack) -> None:
+        train = self.config.train
+        if train.overlap and self.iteration < train.episodes:
+            self.collector = Collector(self.config, self.learner.device, self.should_stop)
+            stack.callback(self.collector.close)
+
+    def _restore(self) -> None:
+        """Load the state that the run goes on from, and mend what can be."""
+        train = self.config.train
+        state = find_state(self.run, self.replay, train.seed_episodes)
+        self.progress = state.progress
+        checkpoint.load_model(state.checkpoint, self.model)
+        checkpoint.load_optimiser(state.checkpoint, self.model, self.learner.optimiser)
+        if train.overlap and self.progress.updates_since_episode:
+            self.actor = checkpoint.load_actor(state.checkpoint, self.model)
+        if self.iteration < train.episodes:
+            # A run that had ended goes on: its last row, without an episode, is done again.
+            rows = min(self.progress.metrics, self.iteration)
+            self.progress = dataclasses.replace(self.progress, metrics=rows)
+        warnings = list(state.warnings)
+        for path in state.damaged:
+            files.set_aside(path)  # its name is wanted for the same state, once it is reached
+        for index in state.remake:
+            if not self.replay.replace(index, self._random_episode(index)):
+                warnings.append(f"{self.replay.path(index)} has changed: it is not the same again.")
+        self.replay.restore(self.progress.episodes, state.lost)
+        changed = changes(self.progress.machine, machine(self.learner.device))
+        if changed:
+            warnings.append(
+                "the run goes on under other conditions than before, so it will not be the same "
+                f"to the bit as one that was never stopped: {'; '.join(changed)}."
+            )
+        for message in warnings:
+            self.report(Event("warning", {"message": message}))
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        """Bring the folder's other files to the state that the run goes on from."""
+        files.remove_partials(self.run)
+        files.remove_partials(self.run / "checkpoints")
         configuration.save(self.config, self.run / "config.json")
-        self.replay = Replay(self.run / "episodes", int(self.config.train.replay_ram * 1e9))
-        self.replay.restore(self.progress.episodes)
-        self.metrics = Metrics(self.run, self.progress.metrics)
+        self.metrics = stack.enter_context(
+            contextlib.closing(Metrics(self.run, self.progress.metrics))
+        )
         self._clock = (time.monotonic(), time.process_time())
-        if not resume:
-            self.save()  # so that whatever happens next, there is something to resume
 
     @property
     def iteration(self) -> int:
@@ -139,7 +170,7 @@ class Trainer:
         except Stopped:
             self.save()
             return False
-        except (EnvError, CollectorError):
+        except (EnvError, CollectorError, DamagedError, NumericalError):
             self.save()  # what was collected and learned before the fault is not lost
             raise
         finally:
@@ -152,20 +183,20 @@ class Trainer:
         in_between = self.progress.updates_since_episode > 0  # else the actor is the model
         checkpoint.save(
             self.run,
+            self.config,
             self.model,
             self.learner.optimiser,
-            self.progress,
-            self.config.train.keep_checkpoints,
+            dataclasses.replace(
+                self.progress,
+                metrics_digest=self.metrics.digest,
+                machine=machine(self.learner.device),
+            ),
             self.actor if in_between else None,
         )
 
     def close(self) -> None:
-        """Release the environment and the log files."""
-        if self.collector is not None:
-            self.collector.close()
-        self.metrics.close()
-        self.env.close()
-        self._lock.close()
+        """Release the environment, the files and the folder."""
+        self._resources.close()
 
     def _finished(self) -> bool:
         return self.progress.metrics > self.config.train.episodes
@@ -184,14 +215,18 @@ class Trainer:
         """Collect the random episodes (line 1)."""
         train = self.config.train
         while len(self.replay) < train.seed_episodes:
-            number = len(self.replay)
-            seed, _, rng = episode_streams(self.config.seed, "collect", number, self.learner.device)
-            episode = collect_random(self.env, seed, rng, train.absorbing_steps, self.should_stop)
-            self.replay.add(episode)
+            self.replay.add(self._random_episode(len(self.replay), self.should_stop))
             self._advance(episodes=len(self.replay))
             self.report(Event("seed", {"done": len(self.replay), "of": train.seed_episodes}))
             if len(self.replay) == train.seed_episodes:
                 self.save()
+
+    def _random_episode(
+        self, number: int, should_stop: Callable[[], bool] = lambda: False
+    ) -> Episode:
+        seed, _, rng = episode_streams(self.config.seed, "collect", number, self.learner.device)
+        absorbing = self.config.train.absorbing_steps
+        return collect_random(self.env, seed, rng, absorbing, should_stop)
 
     def _iterate(self) -> None:
         iteration, train = self.iteration, self.config.train
@@ -203,7 +238,8 @@ class Trainer:
             "steps": self.replay.num_steps,
             "updates": self.progress.updates,
         }
-        count = max(1, self.progress.updates_since_episode)
+        skipped = self.progress.skipped_since_episode
+        count = max(1, self.progress.updates_since_episode - skipped)
         losses = {f"loss_{k}": v / count for k, v in self.progress.loss_sums.items()}
         last = iteration == train.episodes
         regular = train.evaluate_every and iteration and iteration % train.evaluate_every == 0
@@ -212,12 +248,17 @@ class Trainer:
             row |= self._evaluate(iteration)
         if last or (train.video_every and iteration and iteration % train.video_every == 0):
             self._video(iteration)
-        changes: dict[str, Any] = {}
+        begun: dict[str, Any] = {}
         if not last:
             row |= self._collect()
-            changes = {"updates_since_episode": 0, "loss_sums": {}, "episodes": len(self.replay)}
-        self._advance(metrics=self.progress.metrics + 1, **changes)
-        row |= losses
+            begun = {
+                "updates_since_episode": 0,
+                "skipped_since_episode": 0,
+                "loss_sums": {},
+                "episodes": len(self.replay),
+            }
+        self._advance(metrics=self.progress.metrics + 1, **begun)
+        row |= losses | {"skipped_updates": skipped}
         row["minutes"] = self.progress.seconds / 60
         row["cpu_minutes"] = self.progress.cpu_seconds / 60
         self.metrics.add(row)
@@ -237,16 +278,41 @@ class Trainer:
             if not self.progress.updates_since_episode:
                 # Not before: the weights that are saved at a stop go with the scales they had.
                 self.learner.rescale(self.replay)
-            values = self.learner.update(self.replay, self.progress.updates)
-            sums = self.progress.loss_sums
-            self._advance(
-                updates=self.progress.updates + 1,
-                updates_since_episode=self.progress.updates_since_episode + 1,
-                loss_sums={name: sums.get(name, 0.0) + value for name, value in values.items()},
-            )
+            values = self._update()
             done = self.progress.updates_since_episode
             where = {"episode": self.iteration, "done": done, "of": of}
             self.report(Event("update", where | values))
+
+    def _update(self) -> dict[str, float]:
+        """Do one update. One whose loss or gradient is not finite is left out, and counted."""
+        progress, train = self.progress, self.config.train
+        counts = {
+            "updates": progress.updates + 1,
+            "updates_since_episode": progress.updates_since_episode + 1,
+        }
+        try:
+            values = self.learner.update(self.replay, progress.updates)
+        except NumericalError as error:
+            self._advance(
+                skipped_since_episode=progress.skipped_since_episode + 1,
+                skipped_in_row=progress.skipped_in_row + 1,
+                **counts,
+            )
+            if self.progress.skipped_in_row >= train.max_skipped_updates:
+                raise NumericalError(
+                    f"{error} {self.progress.skipped_in_row} updates in a row were like it, so "
+                    "the run stops. Look at the data, or resume with a lower "
+                    "--train.learning-rate."
+                ) from error
+            self.report(Event("warning", {"message": f"{error} It is left out."}))
+            return {}
+        sums = progress.loss_sums
+        self._advance(
+            skipped_in_row=0,
+            loss_sums={name: sums.get(name, 0.0) + value for name, value in values.items()},
+            **counts,
+        )
+        return values
 
     def _begin_episode(self) -> None:
         """Have the episode of this iteration collected with the weights before its updates."""
@@ -319,14 +385,3 @@ def evaluate_agent(
             for _ in range(episodes)
         ]
         return evaluate(envs, agent, seeds, generator, should_stop)
-
-
-def _lock(run: Path) -> IO[str]:
-    """Take the folder for this process; the system frees it when the process ends, however."""
-    file = open(run / "lock", "w")  # noqa: SIM115, it stays open as long as the trainer
-    try:
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        file.close()
-        raise RunError(f"{run} is in use by another process; wait for it or stop it.") from error
-    return file

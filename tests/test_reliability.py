@@ -1,0 +1,350 @@
+"""Killed, starved, damaged: what docs/reliability.md promises."""
+
+import contextlib
+import dataclasses
+import json
+import os
+import pickle
+import resource
+import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import killing
+from comparing import assert_same_run
+from planet_bayes import cli, files, runs
+from planet_bayes.config import Config
+from planet_bayes.errors import PlanetBayesError, RunError
+from planet_bayes.training import Event, checkpoint
+
+SCRIPT = Path(killing.__file__)
+
+
+def kill_and_go_on(run: Path, kills: int, seed: int, episodes: int, *words: str) -> dict[str, int]:
+    """Return how many kills of which kind the run survived."""
+    command = [sys.executable, str(SCRIPT), *map(str, (run, kills, seed, episodes)), *words]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert result.returncode == 0, (result.returncode, result.stdout, result.stderr)
+    return json.loads(result.stdout.splitlines()[-1])
+
+
+# --- kill -9
+
+
+@pytest.fixture(scope="module")
+def never_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    run = tmp_path_factory.mktemp("whole") / "run"
+    assert kill_and_go_on(run, 0, 0, 12) == {}
+    return run
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_ten_kills_at_any_moment_leave_no_trace(
+    never_killed: Path, tmp_path: Path, seed: int
+) -> None:
+    survived = kill_and_go_on(tmp_path / "run", 10, seed, 12)
+    assert sum(survived.values()) == 10
+    assert len(survived) > 1  # more than one kind of moment
+    assert_same_run(never_killed, tmp_path / "run")
+    left = [path for path in (tmp_path / "run").rglob("*") if path.suffix == files.PARTIAL]
+    assert left == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("words", [(), ("overlap",)])
+def test_a_hundred_kills_leave_no_trace(tmp_path: Path, words: tuple[str, ...]) -> None:
+    kill_and_go_on(tmp_path / "whole", 0, 0, 80, *words)
+    survived = kill_and_go_on(tmp_path / "run", 100, 7, 80, *words)
+    print(words, survived)
+    assert sum(survived.values()) == 100
+    assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+# --- damage
+
+
+@pytest.fixture(scope="module")
+def stopped(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run stopped in the updates after its second episode; not to be written to."""
+    folder = tmp_path_factory.mktemp("stopped") / "run"
+    done = 0
+
+    def report(event: Event) -> None:
+        nonlocal done
+        done += event.kind == "update"
+
+    runs.train(tiny, folder, should_stop=lambda: done >= 10, report=report)
+    assert checkpoint.newest_sound(folder).progress.updates == 10
+    return folder
+
+
+@pytest.fixture(scope="module")
+def whole(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same run, never stopped."""
+    return runs.train(tiny, tmp_path_factory.mktemp("never") / "run")[0]
+
+
+def cut(path: Path) -> None:
+    path.write_bytes(path.read_bytes()[:-7])
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+def flip(path: Path) -> None:
+    data = bytearray(path.read_bytes())
+    data[len(data) // 2] ^= 4
+    path.write_bytes(bytes(data))
+
+
+def remove(path: Path) -> None:
+    path.unlink()
+
+
+DAMAGES = [cut, empty, flip, remove]
+CHECKPOINT = [
+    "model.safetensors",
+    "optimiser.safetensors",
+    "progress.json",
+    "config.json",
+    files.SUMS,
+]
+
+
+def resume(run: Path) -> list[str]:
+    """Go on with a run to its end; return the warnings."""
+    said: list[str] = []
+
+    def report(event: Event) -> None:
+        if event.kind == "warning":
+            said.append(event.data["message"])
+
+    assert runs.train(runs.resume_config(run), run, resume=True, report=report)[1]
+    return said
+
+
+@pytest.mark.parametrize("name", CHECKPOINT)
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
+    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None], name: str
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    newest = checkpoint.latest(run)
+    damage(newest / name)
+    assert newest.name in runs.load_run(run).warnings[0]
+    said = resume(run)
+    assert newest.name in said[0]
+    assert "done again" in said[1]
+    assert_same_run(whole, run)
+    assert newest.with_name(newest.name + ".damaged").is_dir()
+
+
+def test_without_any_sound_checkpoint_all_are_named(stopped: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    found = checkpoint.list_checkpoints(run)
+    for path in found:
+        flip(path / "model.safetensors")
+    with pytest.raises(RunError, match="no sound checkpoint") as error:
+        runs.resume_config(run)
+    assert all(path.name in str(error.value) for path in found)
+    assert len(list((run / "episodes").glob("*.npz"))) == 4  # what was collected is still there
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+@pytest.mark.parametrize("number", [1, 3])
+def test_a_damaged_episode_that_can_be_had_again_is(
+    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None], number: int
+) -> None:
+    """Episode 1 is random, episode 3 came after the checkpoint before."""
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    damage(run / "episodes" / f"{number:06d}.npz")
+    said = resume(run)
+    assert f"{number:06d}.npz" in said[0]
+    assert_same_run(whole, run)
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_an_episode_that_is_gone_is_named_and_left_out(
+    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    for path in checkpoint.list_checkpoints(run)[:-1]:
+        shutil.rmtree(path)
+    damage(run / "episodes" / "000002.npz")
+    said = resume(run)
+    assert "000002.npz" in said[0]
+    assert "goes on without it" in said[1]
+    with pytest.raises(AssertionError):
+        assert_same_run(whole, run)
+    assert resume(run)[:2] == said[:2]  # it is not forgotten
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_a_damaged_list_of_sums_is_no_silent_pass(
+    stopped: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    damage(run / "episodes" / files.SUMS)
+    assert any(files.SUMS in text for text in resume(run))
+
+
+@pytest.mark.parametrize("damage", DAMAGES)
+def test_damaged_metrics_are_told(
+    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None]
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    damage(run / "metrics.jsonl")
+    said = resume(run)
+    assert "metrics.jsonl is damaged" in said[0]
+    rows = [json.loads(line) for line in (run / "metrics.jsonl").read_text().splitlines()]
+    assert [row["episode"] for row in rows] == [0, 1, 2, 3]
+    if damage is cut:  # the last line only: there is a checkpoint that does not need it
+        assert_same_run(whole, run)
+
+
+# --- a full disk
+
+
+def limited(limit: int, work: Callable[[], object]) -> str:
+    """Do work in a process that may not write files above ``limit`` bytes; return its error."""
+    ours, theirs = os.pipe()
+    child = os.fork()
+    if not child:
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+        try:
+            work()
+        except BaseException as error:
+            os.write(theirs, f"{type(error).__name__}: {error}".encode())
+        os._exit(0)
+    os.close(theirs)
+    with open(ours) as pipe:
+        said = pipe.read()
+    os.waitpid(child, 0)
+    return said
+
+
+@pytest.mark.parametrize("limit", [100, 1200, 4000])
+def test_a_full_disk_is_named_and_costs_nothing(
+    stopped: Path, whole: Path, tmp_path: Path, limit: int
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    before = {path.name for path in checkpoint.list_checkpoints(run)}
+    said = limited(limit, lambda: resume(run))
+    assert said.startswith(f"WriteError: {run}")
+    assert "could not be written: File too large" in said
+    for path in checkpoint.list_checkpoints(run):
+        files.check_folder(path)
+    assert before & {path.name for path in checkpoint.list_checkpoints(run)}
+    assert resume(run) == []
+    assert_same_run(whole, run)
+
+
+# --- nothing that is loaded runs
+
+
+class Bomb:
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Path.touch, (self.path,)
+
+
+@pytest.mark.parametrize("sums", ["as they were", "made to fit"])
+def test_a_pickle_under_any_of_our_names_does_not_run(
+    stopped: Path, tmp_path: Path, sums: str
+) -> None:
+    touched = tmp_path / "touched"
+    names = [path.relative_to(stopped) for path in stopped.rglob("*") if path.is_file()]
+    assert len(names) > 15
+    for number, name in enumerate(names):
+        if "tensorboard" in name.parts or name.name == "lock":
+            continue  # never read
+        run = tmp_path / str(number)
+        shutil.copytree(stopped, run)
+        (run / name).write_bytes(pickle.dumps(Bomb(touched)))
+        if sums == "made to fit" and (run / name).with_name(files.SUMS).exists():
+            folder = (run / name).parent
+            lines = [
+                files.sum_line(files.file_sum(path), path.name) + "\n"
+                for path in sorted(folder.iterdir())
+                if path.name != files.SUMS
+            ]
+            (folder / files.SUMS).write_text("".join(lines))
+        for use in (runs.load_run, resume):
+            with contextlib.suppress(PlanetBayesError):  # anything else fails the test
+                use(run)
+        assert not touched.exists(), name
+        shutil.rmtree(run)
+
+
+# --- same seed, same run
+
+
+def test_other_conditions_are_told_at_resume(stopped: Path, tmp_path: Path) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    newest = checkpoint.latest(run)
+    state = json.loads((newest / "progress.json").read_text())
+    state["machine"] |= {"threads": "8", "processor": "another"}
+    with files.new_folder(newest.with_name("again")) as folder:
+        for name in ("config.json", "model.safetensors", "optimiser.safetensors"):
+            files.put(folder / name, (newest / name).read_bytes())
+        files.put(folder / "progress.json", json.dumps(state))
+    shutil.rmtree(newest)
+    newest.with_name("again").rename(newest)
+    (said,) = resume(run)
+    assert "processor another → " in said
+    assert "threads 8 → 1" in said
+
+
+def test_a_run_killed_before_its_first_checkpoint_begins_again(
+    tiny: Config, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = tmp_path / "run"
+
+    def power_cut(*_: Any, **__: Any) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(checkpoint, "save", power_cut)
+        with pytest.raises(KeyboardInterrupt):
+            runs.train(tiny, run)
+    assert (run / "config.json").exists()
+    assert resume(run) == []
+    assert_same_run(whole, run)
+
+
+def test_sigterm_is_answered_with_a_checkpoint_and_its_code(tiny: Config, tmp_path: Path) -> None:
+    train = dataclasses.replace(tiny.train, episodes=10_000)
+    run = tmp_path / "run"
+    run.mkdir()
+    settings = dataclasses.replace(tiny, train=train)
+    runs.configuration.save(settings, run / "config.json")
+    command = [sys.executable, "-m", "planet_bayes.cli", "train", "--resume", str(run)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if line.split()[:1] == ["3"]:
+                break
+        process.send_signal(signal.SIGTERM)
+        process.stdout.read()
+        assert process.wait(30) == 143
+    assert checkpoint.newest_sound(run).progress.episodes >= 5
+    assert not list(run.rglob(f"*{files.PARTIAL}"))
+    assert cli.main(["export", str(run), str(tmp_path / "agent")]) == 0
