@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import gc
 import json
 import os
 import pickle
@@ -348,3 +349,43 @@ def test_sigterm_is_answered_with_a_checkpoint_and_its_code(tiny: Config, tmp_pa
     assert checkpoint.newest_sound(run).progress.episodes >= 5
     assert not list(run.rglob(f"*{files.PARTIAL}"))
     assert cli.main(["export", str(run), str(tmp_path / "agent")]) == 0
+
+
+# --- bounded
+
+
+def resident_bytes() -> int:
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * resource.getpagesize()
+
+
+def test_memory_and_handles_stay_flat_over_ten_thousand_episodes(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "fsync", lambda handle: None)  # seconds, not bytes
+    train = dataclasses.replace(
+        tiny.train,
+        seed_episodes=9_600,
+        episodes=400,
+        updates_per_episode=1,
+        evaluate_every=100,
+        checkpoint_every=50,
+        replay_ram=1e-5,
+    )
+    env = dataclasses.replace(tiny.env, max_steps=2)
+    seen: dict[str, tuple[int, int]] = {}
+
+    def report(event: Event) -> None:
+        when = f"{event.kind} {event.data.get('done', event.data.get('episode'))}"
+        if when in ("seed 1000", "seed 9600", "row 50", "row 399"):
+            gc.collect()
+            seen[when] = resident_bytes(), len(os.listdir("/proc/self/fd"))
+
+    config = dataclasses.replace(tiny, train=train, env=env)
+    run, ended = runs.train(config, tmp_path / "run", report=report)
+    assert ended
+    assert len(list((run / "episodes").glob("*.npz"))) == 10_000
+    assert len(checkpoint.list_checkpoints(run)) == train.keep_checkpoints
+    for before, after in (("seed 1000", "seed 9600"), ("row 50", "row 399")):
+        assert seen[after][0] < 1.05 * seen[before][0], seen
+        assert seen[after][1] <= seen[before][1], seen

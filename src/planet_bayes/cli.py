@@ -122,12 +122,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return 0
         return _tasks(console)
     except (PlanetBayesError, PlannerError, OSError) as error:
-        errors = Console(stderr=True, highlight=False)
-        errors.print("[red]error:[/]", end=" ")
-        errors.print(str(error), soft_wrap=True, markup=False)
-        return 2
+        return _failed(str(error))
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch has a type of its own for the GPU's memory, and none for the machine's.
+        if not isinstance(error, MemoryError) and "memory" not in str(error):
+            raise
+        return _failed(
+            f"out of memory: {str(error).splitlines()[0]}. Lower train.batch_size or "
+            "train.sequence_length, num_trajectories, or the sizes of the model."
+        )
     except KeyboardInterrupt:
         return 130
+
+
+def _failed(message: str) -> int:
+    errors = Console(stderr=True, highlight=False)
+    errors.print("[red]error:[/]", end=" ")
+    errors.print(message, soft_wrap=True, markup=False)
+    return 2
 
 
 def _parse(words: list[str]) -> Train | Evaluate | Export | Bench | Tasks:

@@ -17,6 +17,7 @@ from planet_bayes.models import LossConfig, ModelConfig
 from planet_bayes.planner import OPTIMALITIES, PROPOSALS, PlannerConfig, PlannerError
 
 MethodName = Literal["planet", "e_only", "m_only", "planet_bayes"]
+MOST = 10**9  # of anything that is counted
 METHODS: dict[str, tuple[bool, bool]] = {
     "planet": (False, False),
     "e_only": (True, False),
@@ -143,6 +144,7 @@ class Config:
                     f"planner.{name}: there is no {value!r}{nearest(value, known)} "
                     f"There are {', '.join(known)}."
                 )
+        _at_most(self, MOST)
         _at_least(self, "", 1, "num_members")
         _at_least(self, "", 0, "seed", "threads", "num_trajectories")
         if self.threads > 1024:
@@ -193,6 +195,16 @@ def _at_least(config: Any, group: str, least: float, *names: str) -> None:
         if not value >= least:
             label = f"{group}.{name}" if group else name
             raise ConfigError(f"{label} must be at least {least}, got {value}.")
+
+
+def _at_most(config: Any, most: int, where: str = "") -> None:
+    """Refuse counts and sizes that no machine could hold."""
+    for entry in dataclasses.fields(config):
+        value, name = getattr(config, entry.name), where + entry.name
+        if dataclasses.is_dataclass(value):
+            _at_most(value, most, f"{name}.")
+        elif isinstance(value, int) and name != "seed" and value > most:
+            raise ConfigError(f"{name} is {value}, more than any machine's memory holds.")
 
 
 def _paper() -> Config:

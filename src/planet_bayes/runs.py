@@ -25,6 +25,7 @@ from planet_bayes.training import Event, Trainer, build_model, checkpoint, evalu
 RESUMABLE = (
     "threads",
     "device",
+    "env.timeout",
     "train.learning_rate",
     "train.episodes",
     "train.evaluate_every",

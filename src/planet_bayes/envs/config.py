@@ -35,6 +35,10 @@ class EnvConfig:
     max_steps: int = 0
     """Cut episodes after this many agent steps; 0 keeps the environment's own limit."""
 
+    timeout: float = 600.0
+    """Seconds that reset, step or render may take before the environment counts as hanging and
+    the run stops, with a checkpoint; 0: for ever."""
+
     def __post_init__(self) -> None:
         modes = get_args(Observation)
         if self.observation not in modes:
@@ -48,6 +52,8 @@ class EnvConfig:
             value = getattr(self, name)
             if value < 0:
                 raise ConfigError(f"{name} is {value}, expected 0 (the task's own) or more")
+        if not 0 <= self.timeout < 1e6:
+            raise ConfigError(f"timeout is {self.timeout}, expected 0 (none) to a million seconds")
         if self.sensors and self.observation != "sensors":
             # Left silent, the selection would look as if it had acted.
             raise ConfigError(

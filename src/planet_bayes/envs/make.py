@@ -60,14 +60,15 @@ def make_env(task: str, config: EnvConfig = _DEFAULT) -> gymnasium.Env[Any, Any]
 def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasium.Env[Any, Any]:
     size = config.image_size if config.observation == "pixels" else _RENDER_SIZE
     if spec is not None and spec.domain == "toy":
-        return Guard(ToyReach(size), task)
+        return Guard(ToyReach(size), task, timeout=config.timeout)
     # Before anything that may import MuJoCo, which reads the choice once.
     gl.choose_backend()
     if spec is None:
         env = make_external(task, list(TASKS))
         # Gymnasium's MuJoCo environments carry this attribute; the advice would mislead others.
         uses_mujoco = hasattr(env.unwrapped, "mujoco_renderer")
-        return Guard(env, task, render_advice=gl.advice() if uses_mujoco else "")
+        advice = gl.advice() if uses_mujoco else ""
+        return Guard(env, task, render_advice=advice, timeout=config.timeout)
     # Late, because it imports dm_control: the toy and the user's own need not have it.
     try:
         from planet_bayes.envs import suite
@@ -77,7 +78,7 @@ def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasi
         ) from error
 
     env = suite.make(spec, original=config.original, image_size=size)
-    return Guard(env, task, render_advice=gl.advice())
+    return Guard(env, task, render_advice=gl.advice(), timeout=config.timeout)
 
 
 @dataclass(frozen=True)

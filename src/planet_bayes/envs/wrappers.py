@@ -1,6 +1,10 @@
 """What Gymnasium's own wrappers lack: a guard against unusable values, and action repeat."""
 
-from collections.abc import Mapping
+import copy
+import signal
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import gymnasium
@@ -13,17 +17,56 @@ from planet_bayes.errors import EnvError
 _LARGEST = float(np.finfo(np.float32).max)  # observations become float32 further out
 
 
+class Hung(Exception):
+    """A call into an environment did not return in time."""
+
+
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise `Hung` inside the block when it lasts longer than ``seconds``; 0 is no limit.
+
+    The alarm reaches whatever waits: for a camera, a socket, a lock, a sleep. It cannot reach
+    compiled code that computes and never comes back, nor threads other than the main one.
+    """
+    if not seconds or threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def ring(*_: Any) -> None:
+        raise Hung(f"it has not returned in {seconds:g} s")
+
+    before = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
 class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Turns whatever goes wrong inside an environment into an error that names it.
 
     It sits right around the environment, so that every other wrapper may trust what it gets:
-    finite observations of the declared shape and type, a finite float as reward, RGB frames.
+    finite observations of the declared shape and type, a finite float as reward, RGB frames,
+    and all of it within ``timeout`` seconds a call.
     """
 
-    def __init__(self, env: gymnasium.Env[Any, Any], task: str, *, render_advice: str = "") -> None:
+    def __init__(
+        self,
+        env: gymnasium.Env[Any, Any],
+        task: str,
+        *,
+        render_advice: str = "",
+        timeout: float = 0.0,
+    ) -> None:
         super().__init__(env)
         self._task = task
         self._render_advice = render_advice
+        self._timeout = timeout
+        self._hung = False
+        # As declared when it was made: one that changes later is not to be believed.
+        self._space = copy.deepcopy(env.observation_space)
         self._step: int | None = None
         """Steps of this episode so far; None between episodes."""
 
@@ -32,10 +75,11 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
         try:
-            observation, info = self.env.reset(seed=seed, options=options)
+            with limited(self._timeout):
+                observation, info = self.env.reset(seed=seed, options=options)
         except Exception as error:
             raise self._raised("reset()", error) from error
-        self._check_observation(observation, self.observation_space, "reset()")
+        self._check_observation(observation, self._space, "reset()")
         self._step = 0
         return observation, info
 
@@ -46,10 +90,11 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._step += 1
         where = f"step {self._step}"
         try:
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            with limited(self._timeout):
+                observation, reward, terminated, truncated, info = self.env.step(action)
         except Exception as error:
             raise self._raised(where, error) from error
-        self._check_observation(observation, self.observation_space, where)
+        self._check_observation(observation, self._space, where)
         value = self._check_reward(reward, where)
         if terminated or truncated:
             # dm_control would silently start a new episode at the next step.
@@ -65,7 +110,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "receives it if it takes a render_mode argument); only pixels and videos need it."
             )
         try:
-            frame: Any = self.env.render()
+            with limited(self._timeout):
+                frame: Any = self.env.render()
         except Exception as error:
             raise self._raised("render()", error, self._render_advice) from error
         if not (
@@ -83,7 +129,23 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         # other environments draw into one buffer again and again: hence always a copy.
         return np.array(frame, order="C")
 
+    def close(self) -> None:
+        """Close the environment, unless it hangs already: it would not answer."""
+        if self._hung:
+            return
+        try:
+            with limited(self._timeout):
+                super().close()
+        except Hung as error:
+            raise self._raised("close()", error) from error
+
     def _raised(self, where: str, error: Exception, advice: str = "") -> EnvError:
+        if isinstance(error, Hung):
+            self._hung = True
+            return EnvError(
+                f"{self._task}: {where} hangs: {error}. See what it waits for; --env.timeout "
+                "sets how long is too long."
+            )
         message = f"{self._task}: {where} raised {type(error).__name__}: {error}"
         return EnvError(f"{message.rstrip('. ')}. {advice}" if advice else message)
 

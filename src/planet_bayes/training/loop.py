@@ -22,6 +22,7 @@ from planet_bayes.envs import make_env
 from planet_bayes.errors import EnvError, NumericalError, RunError
 from planet_bayes.files import DamagedError
 from planet_bayes.models import WorldModel
+from planet_bayes.planner import PlannerError
 from planet_bayes.replay import Replay
 from planet_bayes.rng import integer_seed, torch_stream
 from planet_bayes.training import checkpoint
@@ -170,7 +171,7 @@ class Trainer:
         except Stopped:
             self.save()
             return False
-        except (EnvError, CollectorError, DamagedError, NumericalError):
+        except (EnvError, CollectorError, DamagedError, NumericalError, PlannerError):
             self.save()  # what was collected and learned before the fault is not lost
             raise
         finally:
