@@ -31,7 +31,7 @@ ALLOWED = {
         *BASE,
     },
     "experiments": {"config", "envs", "models", "replay", "runs", "training", *BASE},
-    "cli": {"bench", "runs", "watch", "config", "envs", "planner", "training", *BASE},
+    "cli": {"bench", "files", "runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {
     "planner": {"torch"},

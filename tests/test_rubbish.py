@@ -350,6 +350,35 @@ def test_sizes_beyond_any_machine_are_told(
     assert "Traceback" not in said
 
 
+class Blind(Odd):
+    """Its renderer dies after some frames."""
+
+    render_mode = "rgb_array"
+    frames = 0
+
+    def render(self) -> Any:
+        Blind.frames += 1
+        if 20 < Blind.frames < 1000:
+            raise RuntimeError("the context is lost")
+        return np.zeros((32, 32, 3), np.uint8)
+
+
+def test_a_renderer_that_dies_is_reported_and_nothing_is_lost(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Odd, "faults", ())
+    monkeypatch.setattr(Blind, "frames", 0)
+    env = EnvConfig(observation="pixels", image_size=32)
+    model = dataclasses.replace(tiny.model, image_depth=2)
+    config = dataclasses.replace(tiny, task=f"{__name__}:Blind", env=env, model=model)
+    run = tmp_path / "run"
+    with pytest.raises(EnvError, match=r"render\(\) raised RuntimeError: the context is lost"):
+        runs.train(config, run)
+    assert checkpoint.newest_sound(run).progress.episodes == 2
+    monkeypatch.setattr(Blind, "frames", 1000)
+    assert runs.train(runs.resume_config(run), run, resume=True)[1]
+
+
 # --- nothing is left behind
 
 

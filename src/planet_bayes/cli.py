@@ -18,7 +18,7 @@ import tyro
 from rich.console import Console
 from rich.table import Column, Table
 
-from planet_bayes import bench, runs
+from planet_bayes import bench, files, runs
 from planet_bayes.config import PRESETS, Config
 from planet_bayes.envs import TASKS, describe_tasks, random_return
 from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError, nearest
@@ -248,7 +248,7 @@ def _evaluate(command: Evaluate, console: Console) -> int:
             table.add_row(f"{policy} actions", f"{mean:.1f}", f"{std:.1f}", str(len(values)))
             result[f"{policy}_returns"] = values
     console.print(table)
-    (command.run / "evaluation.json").write_text(json.dumps(result, indent=2) + "\n")
+    files.write(command.run / "evaluation.json", json.dumps(result, indent=2) + "\n")
     if command.video:
         _film(run, command.run / "evaluation.mp4", console)
     return 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import tempfile
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from numpy.typing import NDArray
 from PIL import Image, ImageDraw
 from torch import Generator
 
+from planet_bayes import files
 from planet_bayes.agent import Agent, Carry
 from planet_bayes.models import to_image
 from planet_bayes.training.collect import evaluate
@@ -61,10 +63,11 @@ def film_episode(
 
 def write_video(frames: NDArray[np.uint8], path: Path, fps: float = 20.0) -> None:
     """Write frames ``[T, H, W, 3]`` as mp4."""
-    partial = path.with_name("partial-" + path.name)
     options: dict[str, Any] = {"fps": fps, "codec": "libx264", "macro_block_size": 16}
-    iio.imwrite(partial, frames, plugin="FFMPEG", **options)
-    partial.replace(path)
+    with tempfile.TemporaryDirectory() as folder:  # the encoder writes to a file only
+        film = Path(folder) / path.name
+        iio.imwrite(film, frames, plugin="FFMPEG", **options)
+        files.write(path, film.read_bytes())
 
 
 class _Watch(gymnasium.Wrapper):
