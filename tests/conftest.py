@@ -1,5 +1,8 @@
 """Settings that all tests share."""
 
+import os
+from collections.abc import Iterator
+
 import pytest
 import torch
 
@@ -9,6 +12,14 @@ from planet_bayes.models import LossConfig, ModelConfig
 from planet_bayes.planner import PlannerConfig
 
 torch.set_num_threads(1)  # tests run side by side, and results depend on the number
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_waiting_for_the_disk() -> Iterator[None]:
+    """Tests write thousands of small files, and none but the killed processes can lose one."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(os, "fsync", lambda handle: None)
+        yield
 
 
 @pytest.fixture(scope="session")

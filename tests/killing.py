@@ -74,9 +74,11 @@ def die_between(run: Path, count: int) -> None:
 
     def hook(event: str, arguments: tuple[Any, ...]) -> None:
         nonlocal left
-        if event not in CHANGING or not str(arguments[0]).startswith(str(run)):
+        if event not in CHANGING:
             return
-        if event == "open" and "r" in str(arguments[1]):
+        if event == "open" and (
+            "r" in str(arguments[1]) or not str(arguments[0]).startswith(str(run))
+        ):
             return
         left -= 1
         if left == 0:
@@ -129,12 +131,12 @@ def main() -> int:
     done: Counter[str] = Counter()
     while done.total() < kills:
         kind = rng.choice(("any time", "between operations", "inside a write"))
-        moment, delay = rng.randint(1, 25), rng.uniform(0.0, 1.0)
+        moment, delay = rng.randint(1, 80), rng.uniform(0.0, 1.0)
         inner = random.Random(rng.random())
         prepare: Callable[[], None] = {
             "any time": lambda: None,
             "between operations": lambda moment=moment: die_between(run, moment),
-            "inside a write": lambda moment=moment, inner=inner: die_inside(moment, inner),
+            "inside a write": lambda moment=moment, inner=inner: die_inside(1 + moment // 4, inner),
         }[kind]
         child = os.fork()
         if not child:

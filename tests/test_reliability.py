@@ -22,7 +22,8 @@ from comparing import assert_same_run
 from planet_bayes import cli, files, runs
 from planet_bayes.config import Config
 from planet_bayes.errors import PlanetBayesError, RunError
-from planet_bayes.training import Event, checkpoint
+from planet_bayes.replay import Replay
+from planet_bayes.training import Event, Trainer, checkpoint
 
 SCRIPT = Path(killing.__file__)
 
@@ -65,6 +66,34 @@ def test_a_hundred_kills_leave_no_trace(tmp_path: Path, words: tuple[str, ...]) 
     print(words, survived)
     assert sum(survived.values()) == 100
     assert_same_run(tmp_path / "whole", tmp_path / "run")
+
+
+def test_a_file_is_on_the_disk_before_it_has_its_name_and_its_name_before_we_go_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    fsync, replace = os.fsync, os.replace
+
+    def synced(handle: int) -> None:
+        done.append(f"sync {Path(os.readlink(f'/proc/self/fd/{handle}')).name}")
+        fsync(handle)
+
+    def replaced(old: Path, new: Path) -> None:
+        done.append(f"name {new.name}")
+        replace(old, new)
+
+    monkeypatch.setattr(os, "fsync", synced)
+    monkeypatch.setattr(os, "replace", replaced)
+    files.write(tmp_path / "a", "text")
+    assert done == ["sync a.partial", "name a", f"sync {tmp_path.name}"]
+    done.clear()
+    with files.new_folder(tmp_path / "b") as folder:
+        files.put(folder / "one", "text")
+    written = ["sync one", "sync SHA256SUMS", "sync b.partial"]
+    assert done == [*written, "name b", f"sync {tmp_path.name}"]
+    done.clear()
+    files.append(tmp_path / "c", "line")
+    assert done == ["sync c"]
 
 
 # --- damage
@@ -145,7 +174,8 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
     assert newest.name in said[0]
     assert "done again" in said[1]
     assert_same_run(whole, run)
-    assert newest.with_name(newest.name + ".damaged").is_dir()
+    assert newest.with_name(newest.name + ".aside").is_dir()
+    assert resume(run) == []
 
 
 def test_without_any_sound_checkpoint_all_are_named(stopped: Path, tmp_path: Path) -> None:
@@ -174,6 +204,67 @@ def test_a_damaged_episode_that_can_be_had_again_is(
     assert_same_run(whole, run)
 
 
+def test_a_checkpoint_that_was_passed_over_is_not_taken_for_the_newest(
+    whole: Path, tmp_path: Path
+) -> None:
+    """Of a finished run: the redone one reaches the state of the checkpoint once more."""
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    flip(run / "episodes" / "000004.npz")
+    said = resume(run)
+    assert "000004.npz" in said[0]
+    assert "done again" in said[1]
+    assert_same_run(whole, run)
+    assert resume(run) == []
+
+
+def test_what_an_older_checkpoint_does_not_need_is_had_again_after_a_loss(
+    tiny: Config, tmp_path: Path
+) -> None:
+    train = dataclasses.replace(tiny.train, episodes=6, keep_checkpoints=6)
+    run, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
+    flip(run / "episodes" / "000002.npz")
+    resume(run)
+    flip(run / "episodes" / "000007.npz")
+    said = resume(run)
+    assert any("000007.npz" in text for text in said)
+    assert list(Replay(run / "episodes").damaged(8)) == [2]
+
+
+def test_a_longer_run_that_is_stopped_early_is_not_called_damaged(
+    whole: Path, tiny: Config, tmp_path: Path
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(whole, run)
+    train = dataclasses.replace(tiny.train, episodes=5)
+    longer = runs.resume_config(run, dataclasses.replace(tiny, train=train))
+    assert not runs.train(longer, run, resume=True, should_stop=lambda: True)[1]
+    assert runs.resume_config(run).train.episodes == 5
+    assert resume(run) == []
+    reference, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / "reference")
+    assert_same_run(reference, run)
+
+
+@pytest.mark.parametrize("damage", [*DAMAGES, "edit"])
+def test_settings_are_those_of_the_checkpoint_and_others_are_told(
+    stopped: Path, whole: Path, tmp_path: Path, damage: Any
+) -> None:
+    run = tmp_path / "run"
+    shutil.copytree(stopped, run)
+    path = run / "config.json"
+    if damage == "edit":
+        text = path.read_text()
+        path.write_text(text.replace('"learning_rate": 0.001', '"learning_rate": 0.005'))
+        assert path.read_text() != text
+    else:
+        damage(path)
+    said = resume(run)
+    assert "config.json" in said[0]
+    assert damage != "edit" or "train.learning_rate" in said[0]
+    assert_same_run(whole, run)
+    assert path.read_bytes() == (whole / "config.json").read_bytes()
+
+
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_an_episode_that_is_gone_is_named_and_left_out(
     stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None]
@@ -188,7 +279,7 @@ def test_an_episode_that_is_gone_is_named_and_left_out(
     assert "goes on without it" in said[1]
     with pytest.raises(AssertionError):
         assert_same_run(whole, run)
-    assert resume(run)[:2] == said[:2]  # it is not forgotten
+    assert resume(run) == said  # it is not forgotten
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
@@ -332,7 +423,7 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
 
 
 def test_sigterm_is_answered_with_a_checkpoint_and_its_code(tiny: Config, tmp_path: Path) -> None:
-    train = dataclasses.replace(tiny.train, episodes=10_000)
+    train = dataclasses.replace(tiny.train, episodes=10_000, checkpoint_every=10**6)
     run = tmp_path / "run"
     run.mkdir()
     settings = dataclasses.replace(tiny, train=train)
@@ -343,7 +434,8 @@ def test_sigterm_is_answered_with_a_checkpoint_and_its_code(tiny: Config, tmp_pa
         for line in process.stdout:
             if line.split()[:1] == ["3"]:
                 break
-        process.send_signal(signal.SIGTERM)
+        for _ in range(3):  # schedulers may send it to the process and to its group
+            process.send_signal(signal.SIGTERM)
         process.stdout.read()
         assert process.wait(30) == 143
     assert checkpoint.newest_sound(run).progress.episodes >= 5
@@ -360,9 +452,8 @@ def resident_bytes() -> int:
 
 
 def test_memory_and_handles_stay_flat_over_ten_thousand_episodes(
-    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Config, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(os, "fsync", lambda handle: None)  # seconds, not bytes
     train = dataclasses.replace(
         tiny.train,
         seed_episodes=9_600,
@@ -382,8 +473,11 @@ def test_memory_and_handles_stay_flat_over_ten_thousand_episodes(
             seen[when] = resident_bytes(), len(os.listdir("/proc/self/fd"))
 
     config = dataclasses.replace(tiny, train=train, env=env)
-    run, ended = runs.train(config, tmp_path / "run", report=report)
-    assert ended
+    run = tmp_path / "run"
+    trainer = Trainer(config, run, report=report)
+    assert trainer.train()
+    held = trainer.replay._cache.values()
+    assert 0 < sum(episode.num_bytes for episode in held) <= 1e4
     assert len(list((run / "episodes").glob("*.npz"))) == 10_000
     assert len(checkpoint.list_checkpoints(run)) == train.keep_checkpoints
     for before, after in (("seed 1000", "seed 9600"), ("row 50", "row 399")):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
+import re
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,9 @@ from planet_bayes.training.video import film_episode
 from planet_bayes.watch import StopRequest, Watcher
 
 PresetName = Literal["quick", "laptop", "paper"]
+
+
+_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -125,10 +129,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return _failed(str(error))
     except (MemoryError, RuntimeError) as error:
         # PyTorch has a type of its own for the GPU's memory, and none for the machine's.
-        if not isinstance(error, MemoryError) and "memory" not in str(error):
+        said = str(error) or "there was not enough"
+        if not isinstance(error, MemoryError) and not _MEMORY.search(said):
             raise
         return _failed(
-            f"out of memory: {str(error).splitlines()[0]}. Lower train.batch_size or "
+            f"out of memory: {said.splitlines()[0]}. Lower train.batch_size or "
             "train.sequence_length, num_trajectories, or the sizes of the model."
         )
     except KeyboardInterrupt:

@@ -286,7 +286,7 @@ def load(path: Path) -> Config:
     """Read a configuration; an unknown key is refused with the nearest valid one."""
     try:
         data = json.loads(path.read_text())
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RunError(f"{path} is not a readable configuration: {error}.") from error
     try:
         return from_dict(Config, data)
@@ -317,6 +317,11 @@ def _convert(hint: Any, value: Any, where: str) -> Any:
         return _convert(
             next(arg for arg in typing.get_args(hint) if arg is not type(None)), value, where
         )
+    if origin is dict:
+        item = typing.get_args(hint)[1]
+        if not isinstance(value, dict):
+            raise ConfigError(f"{where}: expected a table, got {value!r}.")
+        return {str(key): _convert(item, entry, f"{where}.{key}") for key, entry in value.items()}
     if origin is tuple:
         item = typing.get_args(hint)[0]
         if not isinstance(value, list | tuple):

@@ -71,10 +71,10 @@ def append(path: Path, line: str) -> None:
 
 
 def read_lines(path: Path) -> list[str]:
-    """Return the complete lines of a file; none if there is no file."""
+    """Return the complete lines of a file; none if it is not there or cannot be read."""
     try:
         text = path.read_bytes().decode(errors="replace")
-    except FileNotFoundError:
+    except OSError:
         return []
     return text.split("\n")[:-1]
 
@@ -148,13 +148,13 @@ def read_sums(folder: Path) -> dict[str, str]:
     return sums
 
 
-def remove_partials(folder: Path) -> None:
-    """Delete what a crash left half written."""
-    for path in folder.glob(f"*{PARTIAL}"):
+def remove_partials(folder: Path, *names: str) -> None:
+    """Delete what a crash left half written: of files of these names, or else of any."""
+    for path in [folder / (name + PARTIAL) for name in names] or folder.glob(f"*{PARTIAL}"):
         if path.is_dir() and not path.is_symlink():
             shutil.rmtree(path)
         else:
-            path.unlink()
+            path.unlink(missing_ok=True)
 
 
 def remove_folder(path: Path) -> None:
@@ -166,8 +166,8 @@ def remove_folder(path: Path) -> None:
 
 
 def set_aside(path: Path) -> None:
-    """Give a damaged folder a name that no one looks for, but a person who wants to know."""
-    aside = path.with_name(path.name + ".damaged")
+    """Give a folder a name that no one looks for, but a person who wants to know."""
+    aside = path.with_name(path.name + ".aside")
     shutil.rmtree(aside, ignore_errors=True)
     os.replace(path, aside)
 
@@ -178,7 +178,7 @@ def lock(folder: Path) -> Iterator[None]:
     with open(folder / "lock", "w") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+        except BlockingIOError as error:
             raise RunError(
                 f"{folder} is in use by another process; wait for it or stop it."
             ) from error

@@ -128,11 +128,12 @@ class Replay:
     def replace(self, index: int, episode: Episode) -> bool:
         """Write the file of an episode anew; return whether it is what was there at first."""
         path, sums = self.path(index), files.read_sums(self.folder)
-        digest = files.write(path, pack(episode))
-        same = sums.get(path.name) == digest
-        sums[path.name] = digest
+        before = sums.get(path.name)
+        if before is None and path.is_file():
+            before = files.file_sum(path)
+        sums[path.name] = files.write(path, pack(episode))
         self._write_sums(sums)
-        return same
+        return before is None or before == sums[path.name]
 
     def damaged(self, count: int) -> dict[int, DamagedError]:
         """Return what is wrong with which of the first ``count`` episodes of the folder."""

@@ -17,7 +17,7 @@ from planet_bayes import files
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
-from planet_bayes.errors import ConfigError, PlanetBayesError, RunError
+from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.training import Event, Trainer, build_model, checkpoint, evaluate_agent
 
 # What may differ from the saved configuration when a run goes on: how long it lasts, how often
@@ -90,35 +90,15 @@ def resume_config(run: Path, changed: Config | None = None) -> Config:
     if checkpoint.not_begun(run):
         saved = configuration.load(run / "config.json")
     else:
-        saved = _record(run, checkpoint.latest(run))
+        saved = checkpoint.load_config(checkpoint.latest(run))
     if changed is None:
         return saved
-    for name in _fixed(saved, changed):
+    for name in sorted(configuration.differences(saved, changed) - set(RESUMABLE)):
         raise ConfigError(
             f"--resume: {name} cannot be changed in a run that has begun. What can: "
             f"{', '.join(RESUMABLE)}."
         )
     return changed
-
-
-def _record(run: Path, found: Path) -> Config:
-    """Return the settings in config.json, which must be those of the checkpoint ``found``."""
-    advice = f"{found / 'config.json'} has the settings as they were; copy it there."
-    try:
-        saved = configuration.load(run / "config.json")
-    except PlanetBayesError as error:
-        raise type(error)(f"{error} {advice}") from error
-    for name in _fixed(checkpoint.load_config(found), saved):
-        raise ConfigError(
-            f"{run / 'config.json'}: {name} is not what the run began with, and cannot be changed. "
-            f"{advice}"
-        )
-    return saved
-
-
-def _fixed(before: Config, after: Config) -> list[str]:
-    """Return the settings in which two configurations of one run differ and may not."""
-    return sorted(configuration.differences(before, after) - set(RESUMABLE))
 
 
 def train(

@@ -45,9 +45,9 @@ class StopRequest:
         return 128 + self.signal if self.signal else 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal:
+        if self.signal and number == signal.SIGINT:
             raise KeyboardInterrupt
-        self.signal = number
+        self.signal = self.signal or number  # schedulers may send SIGTERM more than once
 
 
 _COLUMNS = (

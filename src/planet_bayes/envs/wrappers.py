@@ -3,6 +3,7 @@
 import copy
 import signal
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -17,8 +18,11 @@ from planet_bayes.errors import EnvError
 _LARGEST = float(np.finfo(np.float32).max)  # observations become float32 further out
 
 
-class Hung(Exception):
-    """A call into an environment did not return in time."""
+class Hung(BaseException):
+    """A call into an environment did not return in time.
+
+    Not an Exception, so that an environment which retries whatever fails does not catch it.
+    """
 
 
 @contextmanager
@@ -35,13 +39,21 @@ def limited(seconds: float) -> Iterator[None]:
     def ring(*_: Any) -> None:
         raise Hung(f"it has not returned in {seconds:g} s")
 
-    before = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
+    began = time.monotonic()
+    outer, interval = signal.getitimer(signal.ITIMER_REAL)
+    if 0 < outer <= seconds:
+        yield  # the limit around this one comes first
+        return
+    handler = signal.signal(signal.SIGALRM, ring)
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, should the first be lost
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
+        signal.signal(signal.SIGALRM, handler)
+        if outer:
+            left = max(outer - (time.monotonic() - began), 1e-3)
+            signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
 class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
@@ -74,12 +86,9 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
         """Start an episode."""
-        try:
-            with limited(self._timeout):
-                observation, info = self.env.reset(seed=seed, options=options)
-        except Exception as error:
-            raise self._raised("reset()", error) from error
-        self._check_observation(observation, self._space, "reset()")
+        with self._called("reset()"):
+            observation, info = self.env.reset(seed=seed, options=options)
+            self._check_observation(observation, self._space, "reset()")
         self._step = 0
         return observation, info
 
@@ -89,17 +98,15 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             raise EnvError(f"{self._task}: step() outside an episode; call reset() first.")
         self._step += 1
         where = f"step {self._step}"
-        try:
-            with limited(self._timeout):
-                observation, reward, terminated, truncated, info = self.env.step(action)
-        except Exception as error:
-            raise self._raised(where, error) from error
-        self._check_observation(observation, self._space, where)
-        value = self._check_reward(reward, where)
+        with self._called(where):
+            observation, reward, terminated, truncated, info = self.env.step(action)
+            self._check_observation(observation, self._space, where)
+            value = self._check_reward(reward, where)
+            terminated, truncated = bool(terminated), bool(truncated)
         if terminated or truncated:
             # dm_control would silently start a new episode at the next step.
             self._step = None
-        return observation, value, bool(terminated), bool(truncated), info
+        return observation, value, terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8]:
         """Return an RGB frame of its own memory."""
@@ -109,11 +116,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
                 "'rgb_array' is needed. Give the environment that mode (a function of yours "
                 "receives it if it takes a render_mode argument); only pixels and videos need it."
             )
-        try:
-            with limited(self._timeout):
-                frame: Any = self.env.render()
-        except Exception as error:
-            raise self._raised("render()", error, self._render_advice) from error
+        with self._called("render()", self._render_advice):
+            frame: Any = self.env.render()
         if not (
             isinstance(frame, np.ndarray)
             and frame.dtype == np.uint8
@@ -133,25 +137,35 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Close the environment, unless it hangs already: it would not answer."""
         if self._hung:
             return
+        with self._called("close()"):
+            super().close()
+
+    @contextmanager
+    def _called(self, where: str, advice: str = "") -> Iterator[None]:
+        """Name what goes wrong in a call into the environment, or in checking what it returned."""
         try:
             with limited(self._timeout):
-                super().close()
+                yield
+        except EnvError:
+            raise
         except Hung as error:
-            raise self._raised("close()", error) from error
-
-    def _raised(self, where: str, error: Exception, advice: str = "") -> EnvError:
-        if isinstance(error, Hung):
             self._hung = True
-            return EnvError(
+            raise EnvError(
                 f"{self._task}: {where} hangs: {error}. See what it waits for; --env.timeout "
                 "sets how long is too long."
-            )
-        message = f"{self._task}: {where} raised {type(error).__name__}: {error}"
-        return EnvError(f"{message.rstrip('. ')}. {advice}" if advice else message)
+            ) from error
+        except (Exception, SystemExit) as error:
+            message = f"{self._task}: {where} raised {type(error).__name__}: {error}"
+            raise EnvError(f"{message.rstrip('. ')}. {advice}" if advice else message) from error
 
     def _check_reward(self, reward: Any, where: str) -> float:
         value = np.asarray(reward)
-        if value.shape != () or value.dtype.kind not in "fiub" or not np.isfinite(value):
+        # Rewards become float32 further out; the repeats of an action add up before.
+        if (
+            value.shape != ()
+            or value.dtype.kind not in "fiub"
+            or not abs(float(value)) <= _LARGEST / 1e6
+        ):
             raise EnvError(
                 f"{self._task}: the reward at {where} is {_describe(reward)}, "
                 "expected one finite number."

@@ -22,7 +22,7 @@ from torch import Tensor, nn
 from planet_bayes import config as configuration
 from planet_bayes import files
 from planet_bayes.config import Config
-from planet_bayes.errors import RunError
+from planet_bayes.errors import ConfigError, RunError
 
 FORMAT = 2
 
@@ -65,13 +65,12 @@ def save(
 ) -> Path:
     """Write a checkpoint, then delete all but the newest ``train.keep_checkpoints``.
 
-    Its name says the whole state, so one that is there already need not be written again.
+    Names begin with a number that grows, so that their order is that in which they were written.
     ``actor`` are older weights that an episode still to come is collected with.
     """
     folder = run / "checkpoints"
-    final = folder / f"{progress.episodes:06d}-{progress.updates:08d}-{progress.metrics:06d}"
-    if final.exists():
-        return final
+    name = f"{_next_number(folder):06d}-episode{progress.episodes}-update{progress.updates}"
+    final = folder / name
     with files.new_folder(final) as new:
         _save_tensors(model_tensors(model), new / "model.safetensors")
         _save_tensors(_optimiser_tensors(model, optimiser), new / "optimiser.safetensors")
@@ -83,6 +82,13 @@ def save(
     for old in list_checkpoints(run)[: -config.train.keep_checkpoints]:
         files.remove_folder(old)
     return final
+
+
+def _next_number(folder: Path) -> int:
+    """Return a number above those of all checkpoints, also of those set aside."""
+    found = folder.iterdir() if folder.is_dir() else ()
+    numbers = (path.name.partition("-")[0] for path in found)
+    return max((int(number) for number in numbers if number.isdecimal()), default=-1) + 1
 
 
 def list_checkpoints(run: Path) -> list[Path]:
@@ -98,6 +104,7 @@ def not_begun(run: Path) -> bool:
         (run / "config.json").is_file()
         and not list_checkpoints(run)
         and not any((run / "episodes").glob("*.npz"))
+        and not files.read_lines(run / "metrics.jsonl")
     )
 
 
@@ -155,10 +162,10 @@ def load_progress(checkpoint: Path) -> Progress:
     path = checkpoint / "progress.json"
     try:
         state = json.loads(path.read_text())
-        version = state.pop("format")
+        version = state.pop("format", None) if isinstance(state, dict) else None
         if version == FORMAT:
-            return Progress(**state)
-    except (OSError, ValueError, KeyError, AttributeError, TypeError) as error:
+            return configuration.from_dict(Progress, state)
+    except (OSError, ValueError, KeyError, AttributeError, RecursionError, ConfigError) as error:
         raise RunError(f"{path} is missing or damaged: {error}.") from error
     raise RunError(f"{path} has format {version}; this version reads format {FORMAT}.")
 

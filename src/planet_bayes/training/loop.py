@@ -35,7 +35,7 @@ from planet_bayes.training.collect import (
     evaluate,
 )
 from planet_bayes.training.learner import Learner
-from planet_bayes.training.machine import changes, machine
+from planet_bayes.training.machine import machine
 from planet_bayes.training.metrics import Metrics
 from planet_bayes.training.overlap import Collector, CollectorError
 from planet_bayes.training.restore import find_state
@@ -94,6 +94,7 @@ class Trainer:
         self.actor: dict[str, Tensor] | None = None
         self.collector: Collector | None = None
         self.progress = Progress()
+        self._saved: tuple[int, int, int] | None = None
         with contextlib.ExitStack() as stack:
             self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
             self.model = build_model(config, self.env, device)
@@ -107,9 +108,13 @@ class Trainer:
             if resume:
                 self._restore()
                 self._start_collector(stack)
+            else:
+                configuration.save(config, run / "config.json")  # before anything else
             self._open(stack)
-            if not resume:
+            if self._saved is None:
                 self.save()  # so that whatever happens next, there is something to resume
+                files.sync(run)
+            configuration.save(config, run / "config.json")
             self._resources = stack.pop_all()
 
     def _start_collector(self, stack: contextlib.ExitStack) -> None:
@@ -121,7 +126,7 @@ class Trainer:
     def _restore(self) -> None:
         """Load the state that the run goes on from, and mend what can be."""
         train = self.config.train
-        state = find_state(self.run, self.replay, train.seed_episodes)
+        state = find_state(self.run, self.replay, train.seed_episodes, self.learner.device)
         self.progress = state.progress
         checkpoint.load_model(state.checkpoint, self.model)
         checkpoint.load_optimiser(state.checkpoint, self.model, self.learner.optimiser)
@@ -131,27 +136,22 @@ class Trainer:
             # A run that had ended goes on: its last row, without an episode, is done again.
             rows = min(self.progress.metrics, self.iteration)
             self.progress = dataclasses.replace(self.progress, metrics=rows)
+        if state.exact and self.progress == state.progress and self.config == state.config:
+            self._saved = self._position  # else it is saved at once, as it is now
+        for path in state.newer:
+            files.set_aside(path)  # so that no one takes them for the newest
         warnings = list(state.warnings)
-        for path in state.damaged:
-            files.set_aside(path)  # its name is wanted for the same state, once it is reached
         for index in state.remake:
             if not self.replay.replace(index, self._random_episode(index)):
                 warnings.append(f"{self.replay.path(index)} has changed: it is not the same again.")
         self.replay.restore(self.progress.episodes, state.lost)
-        changed = changes(self.progress.machine, machine(self.learner.device))
-        if changed:
-            warnings.append(
-                "the run goes on under other conditions than before, so it will not be the same "
-                f"to the bit as one that was never stopped: {'; '.join(changed)}."
-            )
         for message in warnings:
             self.report(Event("warning", {"message": message}))
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         """Bring the folder's other files to the state that the run goes on from."""
-        files.remove_partials(self.run)
+        files.remove_partials(self.run, "config.json", "metrics.jsonl", "metrics.csv")
         files.remove_partials(self.run / "checkpoints")
-        configuration.save(self.config, self.run / "config.json")
         self.metrics = stack.enter_context(
             contextlib.closing(Metrics(self.run, self.progress.metrics))
         )
@@ -178,8 +178,15 @@ class Trainer:
             self.close()
         return True
 
+    @property
+    def _position(self) -> tuple[int, int, int]:
+        """What tells the state from any other of the run."""
+        return self.progress.episodes, self.progress.updates, self.progress.metrics
+
     def save(self) -> None:
-        """Write a checkpoint of the present state."""
+        """Write a checkpoint of the present state, unless there is one."""
+        if self._saved == self._position:
+            return
         self._advance()
         in_between = self.progress.updates_since_episode > 0  # else the actor is the model
         checkpoint.save(
@@ -194,6 +201,7 @@ class Trainer:
             ),
             self.actor if in_between else None,
         )
+        self._saved = self._position
 
     def close(self) -> None:
         """Release the environment, the files and the folder."""

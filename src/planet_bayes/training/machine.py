@@ -8,7 +8,7 @@ from pathlib import Path
 
 import torch
 
-_PACKAGES = ("torch", "numpy", "mujoco", "dm_control", "gymnasium")
+_PACKAGES = ("planet-bayes", "torch", "numpy", "mujoco", "dm_control", "gymnasium")
 
 
 def machine(device: torch.device | str = "cpu") -> dict[str, str]:

@@ -7,6 +7,7 @@ import hashlib
 import io
 import json
 import math
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
@@ -54,10 +55,11 @@ class Metrics:
                 file.write(_csv([row], self._columns) + "\n")
         else:
             self._columns = write_csv(read_metrics(self.path), table)
-        for name, value in row.items():
-            if isinstance(value, int | float) and name != "episode" and math.isfinite(value):
-                self.board.add_scalar(name, value, row["episode"])
-        self.board.flush()
+        with self._board():
+            for name, value in row.items():
+                if isinstance(value, int | float) and name != "episode" and math.isfinite(value):
+                    self.board.add_scalar(name, value, row["episode"])
+            self.board.flush()
 
     def add_video(self, frames: NDArray[np.uint8], episode: int) -> None:
         """Show frames ``[T, H, W, 3]`` in TensorBoard: as an animation, and the middle as image.
@@ -74,13 +76,18 @@ class Metrics:
             encoded_image_string=buffer.getvalue(),
         )
         summary = Summary(value=[Summary.Value(tag="episode", image=image)])
-        self.board._get_file_writer().add_summary(summary, episode)
-        self.board.add_image("frame", frames[len(frames) // 2], episode, dataformats="HWC")
-        self.board.flush()
+        with self._board():
+            self.board._get_file_writer().add_summary(summary, episode)
+            self.board.add_image("frame", frames[len(frames) // 2], episode, dataformats="HWC")
+            self.board.flush()
 
     def close(self) -> None:
         """Flush TensorBoard's file."""
-        self.board.close()
+        with self._board():
+            self.board.close()
+
+    def _board(self) -> AbstractContextManager[None]:
+        return files.explained(self.path.with_name("tensorboard"))
 
 
 def prefix_digest(path: Path, count: int) -> str | None:
@@ -105,7 +112,7 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
 def _parse(line: str) -> dict[str, Any] | None:
     try:
         row = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return row if isinstance(row, dict) and "episode" in row else None
 
