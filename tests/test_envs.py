@@ -235,6 +235,16 @@ def test_an_episode_ends_where_the_simulation_diverges_and_the_next_is_sound() -
     assert np.array_equal(env.step(action)[0], untouched.step(action)[0])
 
 
+@pytest.mark.parametrize(("speed", "diverges"), [(300.0, False), (5000.0, True)])
+def test_a_speed_that_nothing_has_is_not_rewarded(speed: float, diverges: bool) -> None:
+    env = make_env("cheetah_run", SENSORS)
+    env.reset(seed=0)
+    env.unwrapped._env.physics.named.data.qvel["rootx"] = speed  # type: ignore[attr-defined]
+    _, reward, _, truncated, info = env.step(np.zeros(6, np.float32))
+    assert truncated == diverges == ("m/s" in info.get("diverged", ""))
+    assert reward == 0 if diverges else reward > 50
+
+
 # --- the paper's changes
 
 
