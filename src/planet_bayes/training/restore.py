@@ -37,7 +37,7 @@ class State:
 
 
 def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.device | str) -> State:
-    """Return the newest state that is whole; if none is, that of the newest sound checkpoint.
+    """Return the newest state that is whole; if none is, the newest of those that lost least.
 
     An older state costs time and nothing else: what came after it is done again, the same.
     """
