@@ -6,10 +6,8 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from planet_bayes.config import Config, TrainConfig
-from planet_bayes.envs import EnvConfig
-from planet_bayes.models import LossConfig, ModelConfig
-from planet_bayes.planner import PlannerConfig
+from planet_bayes.config import Config
+from tiny_run import TINY
 
 torch.set_num_threads(1)  # tests run side by side, and results depend on the number
 
@@ -25,33 +23,4 @@ def no_waiting_for_the_disk() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def tiny() -> Config:
     """A run of a second or two: the toy task from sensors, a model of a few units."""
-    return Config(
-        task="toy_reach",
-        seed=3,
-        threads=1,
-        num_members=2,
-        num_trajectories=24,
-        env=EnvConfig(observation="sensors", max_steps=12),
-        model=ModelConfig(
-            deter=8,
-            stoch=4,
-            hidden=8,
-            vector_units=8,
-            reward_units=8,
-            reward_layers=1,
-            normalise=True,
-        ),
-        loss=LossConfig(free_nats=0.0, kl_balance=0.8),
-        planner=PlannerConfig(horizon=4, num_iterations=2, num_components=2),
-        train=TrainConfig(
-            episodes=3,
-            seed_episodes=2,
-            agent_weight=2.0,
-            updates_per_episode=4,
-            batch_size=4,
-            sequence_length=6,
-            evaluate_every=2,
-            evaluation_episodes=2,
-            video_every=0,
-        ),
-    )
+    return TINY

@@ -21,41 +21,23 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from planet_bayes import runs
-from planet_bayes.config import Config, TrainConfig
-from planet_bayes.envs import EnvConfig
-from planet_bayes.models import LossConfig, ModelConfig
-from planet_bayes.planner import PlannerConfig
+from planet_bayes.config import Config
+from tiny_run import TINY
 
 LONGEST = 120.0  # seconds of a sitting; longer is a hang
 
-CONFIG = Config(
-    task="toy_reach",
+CONFIG = dataclasses.replace(
+    TINY,
     seed=5,
-    threads=1,
-    num_members=2,
-    num_trajectories=24,
-    env=EnvConfig(observation="sensors", max_steps=12),
-    model=ModelConfig(
-        deter=32,
-        stoch=8,
-        hidden=32,
-        vector_units=16,
-        reward_units=16,
-        reward_layers=1,
-        normalise=True,
+    model=dataclasses.replace(
+        TINY.model, deter=32, stoch=8, hidden=32, vector_units=16, reward_units=16
     ),
-    loss=LossConfig(free_nats=0.0, kl_balance=0.8),
-    planner=PlannerConfig(horizon=4, num_iterations=2, num_components=2),
-    train=TrainConfig(
-        episodes=12,
+    train=dataclasses.replace(
+        TINY.train,
         seed_episodes=3,
-        agent_weight=2.0,
         updates_per_episode=5,
-        batch_size=4,
-        sequence_length=6,
         evaluate_every=4,
         evaluation_episodes=1,
-        video_every=0,
         checkpoint_every=2,
     ),
 )

@@ -114,6 +114,13 @@ def stopped(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def run(stopped: Path, tmp_path: Path) -> Path:
+    """A copy of it."""
+    shutil.copytree(stopped, tmp_path / "run")
+    return tmp_path / "run"
+
+
 @pytest.fixture(scope="module")
 def whole(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The same run, never stopped."""
@@ -163,10 +170,8 @@ def resume(run: Path) -> list[str]:
 @pytest.mark.parametrize("name", CHECKPOINT)
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
-    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None], name: str
+    run: Path, whole: Path, damage: Callable[[Path], None], name: str
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
     newest = checkpoint.latest(run)
     damage(newest / name)
     assert newest.name in runs.load_run(run).warnings[0]
@@ -178,9 +183,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_is_taken(
     assert resume(run) == []
 
 
-def test_without_any_sound_checkpoint_all_are_named(stopped: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
+def test_without_any_sound_checkpoint_all_are_named(run: Path) -> None:
     found = checkpoint.list_checkpoints(run)
     for path in found:
         flip(path / "model.safetensors")
@@ -193,11 +196,9 @@ def test_without_any_sound_checkpoint_all_are_named(stopped: Path, tmp_path: Pat
 @pytest.mark.parametrize("damage", DAMAGES)
 @pytest.mark.parametrize("number", [1, 3])
 def test_a_damaged_episode_that_can_be_had_again_is(
-    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None], number: int
+    run: Path, whole: Path, damage: Callable[[Path], None], number: int
 ) -> None:
     """Episode 1 is random, episode 3 came after the checkpoint before."""
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
     damage(run / "episodes" / f"{number:06d}.npz")
     said = resume(run)
     assert f"{number:06d}.npz" in said[0]
@@ -247,10 +248,8 @@ def test_a_longer_run_that_is_stopped_early_is_not_called_damaged(
 
 @pytest.mark.parametrize("damage", [*DAMAGES, "edit"])
 def test_settings_are_those_of_the_checkpoint_and_others_are_told(
-    stopped: Path, whole: Path, tmp_path: Path, damage: Any
+    run: Path, whole: Path, damage: Any
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
     path = run / "config.json"
     if damage == "edit":
         text = path.read_text()
@@ -267,10 +266,8 @@ def test_settings_are_those_of_the_checkpoint_and_others_are_told(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_an_episode_that_is_gone_is_named_and_left_out(
-    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None]
+    run: Path, whole: Path, damage: Callable[[Path], None]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
     for path in checkpoint.list_checkpoints(run)[:-1]:
         shutil.rmtree(path)
     damage(run / "episodes" / "000002.npz")
@@ -284,20 +281,14 @@ def test_an_episode_that_is_gone_is_named_and_left_out(
 
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_a_damaged_list_of_sums_is_no_silent_pass(
-    stopped: Path, tmp_path: Path, damage: Callable[[Path], None]
+    run: Path, damage: Callable[[Path], None]
 ) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
     damage(run / "episodes" / files.SUMS)
     assert any(files.SUMS in text for text in resume(run))
 
 
 @pytest.mark.parametrize("damage", DAMAGES)
-def test_damaged_metrics_are_told(
-    stopped: Path, whole: Path, tmp_path: Path, damage: Callable[[Path], None]
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
+def test_damaged_metrics_are_told(run: Path, whole: Path, damage: Callable[[Path], None]) -> None:
     damage(run / "metrics.jsonl")
     said = resume(run)
     assert "metrics.jsonl is damaged" in said[0]
@@ -330,11 +321,7 @@ def limited(limit: int, work: Callable[[], object]) -> str:
 
 
 @pytest.mark.parametrize("limit", [100, 1200, 4000])
-def test_a_full_disk_is_named_and_costs_nothing(
-    stopped: Path, whole: Path, tmp_path: Path, limit: int
-) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
+def test_a_full_disk_is_named_and_costs_nothing(run: Path, whole: Path, limit: int) -> None:
     before = {path.name for path in checkpoint.list_checkpoints(run)}
     said = limited(limit, lambda: resume(run))
     assert said.startswith(f"WriteError: {run}")
@@ -388,9 +375,7 @@ def test_a_pickle_under_any_of_our_names_does_not_run(
 # --- same seed, same run
 
 
-def test_other_conditions_are_told_at_resume(stopped: Path, tmp_path: Path) -> None:
-    run = tmp_path / "run"
-    shutil.copytree(stopped, run)
+def test_other_conditions_are_told_at_resume(run: Path) -> None:
     newest = checkpoint.latest(run)
     state = json.loads((newest / "progress.json").read_text())
     state["machine"] |= {"threads": "8", "processor": "another"}

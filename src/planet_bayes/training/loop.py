@@ -114,7 +114,8 @@ class Trainer:
             if self._saved is None:
                 self.save()  # so that whatever happens next, there is something to resume
                 files.sync(run)
-            configuration.save(config, run / "config.json")
+            if resume:
+                configuration.save(config, run / "config.json")
             self._resources = stack.pop_all()
 
     def _start_collector(self, stack: contextlib.ExitStack) -> None:
