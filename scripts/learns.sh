@@ -9,7 +9,7 @@ sensors | pixels)
 	sensors-cartpole_swingup | sensors-cup_catch) episodes=30 ;;
 	sensors-finger_spin) episodes=25 ;;
 	sensors-*) episodes=60 ;;
-	pixels-*) episodes=200 ;;
+	pixels-*) episodes=100 ;;
 	esac
 	preset=quick
 	[ "$1" = sensors ] || preset=laptop

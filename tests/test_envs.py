@@ -513,6 +513,8 @@ def test_unknown_task_names_the_nearest(task: str, guess: str) -> None:
     [
         {"observation": "pixel"},
         {"image_size": 48},
+        {"oversampling": 0},
+        {"oversampling": 9},
         {"action_repeat": -1},
         {"max_steps": -1},
         {"sensors": (0,)},

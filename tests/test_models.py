@@ -1273,8 +1273,53 @@ def test_a_scaled_model_is_the_plain_one_on_scaled_data() -> None:
         assert torch.equal(plain.reconstruct(features), plain.decode(features))
 
 
+def test_scaled_images_have_mean_zero_and_unit_variance() -> None:
+    """A pole before a sky: what the networks see is the pole, and reconstruction undoes it."""
+    rng = np.random.default_rng(0)
+    images = np.broadcast_to(rng.integers(0, 256, (32, 32, 3), np.uint8), (200, 32, 32, 3)).copy()
+    for image in images:
+        image[:, rng.integers(10, 20)] = rng.integers(0, 256)
+    config = dataclasses.replace(TINY, normalise=True)
+    model = WorldModel((32, 32, 3), ACTIONS, 2, config, seeded(0))
+    assert model.scaling is not None
+    mean, std = images.mean(0), np.sqrt(images.var(0).mean())
+    model.scaling.set(torch.from_numpy(mean), torch.tensor(std), 1.0)
+    inputs = model.prepare(torch.from_numpy(images), seeded(1))
+    assert inputs.shape == (200, 3, 32, 32)
+    moving, still = inputs[..., 10:20], inputs[..., 20:]
+    # Of 32 levels: the rest of rounding is at most half a level, and the dither's is random.
+    step = 256 / 32 / std
+    assert moving.mean(0).abs().max() < step
+    assert still.mean(0).abs().max() < step
+    assert still.std(0).max() < step / 3
+    # Rounding to a level and dithering each add about the variance of a uniform step.
+    assert float(inputs.square().mean()) == pytest.approx(1 + 2 * step**2 / 12, rel=0.01)
+    features = torch.randn(2, 5, TINY.deter + TINY.stoch, generator=seeded(2))
+    with torch.no_grad():
+        decoded = model.decode(features).movedim(-3, -1).numpy()
+        shown = model.reconstruct(features).movedim(-3, -1).numpy()
+    np.testing.assert_allclose((shown + 0.5) * 256 - 0.5, decoded * std + mean, atol=1e-3)
+
+
+@pytest.mark.parametrize("size", [32, 64])
+def test_a_scaled_image_counts_as_thirty_sensors(size: int) -> None:
+    """Whatever its size: decoded as its mean, it costs half of each one's variance."""
+    shape = (size, size, 3)
+    config = dataclasses.replace(TINY, normalise=True)
+    model, batch = WorldModel(shape, ACTIONS, 2, config, seeded(0)), make_batch(1, 2, 3, shape)
+    assert model.scaling is not None
+    images = batch.observation.double().flatten(0, 2)
+    model.scaling.set(images.mean(0), images.var(0, correction=0).mean().sqrt(), 1.0)
+    with torch.no_grad():
+        for weight in model.decoder.parameters():
+            weight.zero_()
+        terms = model.loss(batch, PLAIN, seeded(1))
+    expected = PLAIN.observation_scale * 0.5 * 30
+    assert terms["observation"].tolist() == pytest.approx([expected, expected], rel=0.01)
+
+
 def test_scales_of_what_never_moved_and_of_what_is_far_away() -> None:
-    scaling = Scaling(2)
+    scaling = Scaling((2,))
     scaling.set(torch.tensor([5.0, 1.0]), torch.tensor([0.0, 2.0]), 0.0)
     assert scaling.reward_std == 1
     assert scaling.scaled(torch.tensor([[5.5, 1e9], [5.0, -3.0]])).tolist() == [[0.5, 10], [0, -2]]

@@ -77,6 +77,23 @@ def test_frames_may_exceed_the_models_buffer() -> None:
     small.close()
 
 
+def test_an_oversampled_frame_is_the_mean_of_a_larger_one() -> None:
+    frames = []
+    for factor in (1, 4):
+        env = make_env("cup_catch", EnvConfig(image_size=32, oversampling=factor))
+        env.reset(seed=1)
+        observation, *_ = env.step(np.array([0.5, -0.5], np.float32))
+        large = np.asarray(env.render())
+        assert large.shape == (32 * factor, 32 * factor, 3)
+        blocks = large.reshape(32, factor, 32, factor, 3).mean((1, 3))
+        assert np.abs(observation - blocks).max() <= 0.5 + 1e-6
+        frames.append(observation.astype(int))
+        env.close()
+    # The same picture, but where something thin is in it.
+    difference = np.abs(frames[0] - frames[1]).max(-1)
+    assert 0.005 < np.mean(difference > 20) < 0.1
+
+
 def test_the_simulations_own_render_keeps_every_size_and_its_quality() -> None:
     env, untouched = make("walker_run", 64), make("walker_run", 64)
     expected = untouched.unwrapped.physics.render(height=240, width=320, camera_id=0)

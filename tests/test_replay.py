@@ -193,7 +193,7 @@ def test_moments_are_those_of_all_entries(tmp_path: Path) -> None:
 
 
 def test_what_never_moves_has_no_spread_however_large_it_is(tmp_path: Path) -> None:
-    replay, scaling = Replay(tmp_path), Scaling(3)
+    replay, scaling = Replay(tmp_path), Scaling((3,))
     for _ in range(20):
         still = np.tile(np.array([20000.3, -0.7, 123.4], np.float32), (126, 1))
         replay.add(Episode(still, still[:, :1], still[:, 0]))
@@ -203,11 +203,16 @@ def test_what_never_moves_has_no_spread_however_large_it_is(tmp_path: Path) -> N
     assert scaling.reward_std == 1
 
 
-def test_moments_of_images_are_those_of_the_reward_alone(tmp_path: Path) -> None:
-    replay = Replay(tmp_path)
-    replay.add(episode(1, 4, pixels=True))
-    assert replay.moments().observation_mean.shape == (0,)
-    assert float(replay.moments().reward_std) == pytest.approx(np.std([0, 1, 2, 3]))
+def test_moments_of_images_are_a_mean_image_and_one_spread(tmp_path: Path) -> None:
+    replay, rng = Replay(tmp_path), np.random.default_rng(0)
+    images = rng.integers(0, 256, (7, 4, 4, 3), np.uint8)
+    for part in (slice(0, 3), slice(3, 7)):
+        rest = np.zeros((len(images[part]), 1), np.float32)
+        replay.add(Episode(images[part], rest, np.arange(len(rest), dtype=np.float32)))
+    found = replay.moments()
+    np.testing.assert_allclose(found.observation_mean, images.mean(0), rtol=1e-6)
+    assert float(found.observation_std) == pytest.approx(np.sqrt(images.var(0).mean()), rel=1e-6)
+    assert float(found.reward_std) == pytest.approx(np.std([0, 1, 2, 0, 1, 2, 3]))
 
 
 def test_later_episodes_are_drawn_as_often_as_their_weight_says(tmp_path: Path) -> None:

@@ -215,13 +215,13 @@ def _laptop() -> Config:
     return Config(
         task="cartpole_swingup",
         num_trajectories=300,
-        env=EnvConfig(image_size=32),
+        env=EnvConfig(image_size=32, oversampling=4),
         model=ModelConfig(
             deter=100,
             stoch=20,
             hidden=100,
             activation="elu",
-            image_depth=16,
+            image_depth=8,
             vector_units=100,
             reward_units=100,
             reward_layers=2,
@@ -233,11 +233,13 @@ def _laptop() -> Config:
             horizon=15, num_iterations=5, initial_std=1.0, execute="mean", candidate_decay=0.7
         ),
         train=TrainConfig(
-            episodes=200,
+            episodes=100,
             seed_episodes=100,  # of a hundredth of the cost of one that is planned
-            first_updates=1000,
+            first_updates=3000,
+            updates_per_episode=300,
             agent_weight=10.0,
-            batch_size=20,
+            learning_rate=2e-3,
+            batch_size=10,
             sequence_length=32,
             batch_sharing="shared",
             video_every=20,
@@ -252,7 +254,16 @@ def _quick() -> Config:
         threads=1,  # its products are small: a second thread gains a tenth, and waits if disturbed
         env=EnvConfig(observation="sensors"),
         loss=dataclasses.replace(laptop.loss, decode_fraction=1.0),
-        train=dataclasses.replace(laptop.train, episodes=20, evaluate_every=10, video_every=0),
+        train=dataclasses.replace(
+            laptop.train,
+            episodes=20,
+            first_updates=1000,
+            updates_per_episode=100,
+            learning_rate=1e-3,
+            batch_size=20,
+            evaluate_every=10,
+            video_every=0,
+        ),
     )
 
 

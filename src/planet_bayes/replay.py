@@ -85,12 +85,12 @@ def read_episode(path: Path, digest: str | None = None) -> Episode:
 
 @dataclass(frozen=True)
 class Moments:
-    """How sensors and rewards are distributed over all entries of all episodes."""
+    """How observations and rewards are distributed over all entries of all episodes."""
 
     observation_mean: torch.Tensor
-    """``[D]``; of images, ``[0]``."""
+    """``[D]``; of images, ``[S, S, 3]``."""
     observation_std: torch.Tensor
-    """``[D]``; of images, ``[0]``."""
+    """``[D]``; of images, a scalar: the root of their pixels' mean variance."""
     reward_std: torch.Tensor
     """A scalar."""
 
@@ -104,6 +104,7 @@ class Replay:
         self.lengths: list[int] = []
         """Of each episode; 0 of one that was lost."""
         self._digests: list[str] = []
+        self._shape: tuple[int, ...] = ()
         self._sums: NDArray[np.float64] | float = 0.0
         self._cache: OrderedDict[int, Episode] = OrderedDict()
         self._cached_bytes = 0
@@ -181,17 +182,21 @@ class Replay:
         first, second = np.asarray(self._sums) / sum(self.lengths)
         var = second - np.square(first)
         # What is constant leaves a rest of rounding in the difference, in proportion to itself.
-        std = np.sqrt(np.where(var > 1e-12 * second, var, 0))
-        mean, spread = (torch.from_numpy(part.astype(np.float32)) for part in (first, std))
-        return Moments(mean[:-1], spread[:-1], spread[-1])
+        var = np.where(var > 1e-12 * second, var, 0)
+        spread = var[:-1].mean() if len(self._shape) == 3 else var[:-1]
+        return Moments(
+            torch.from_numpy(first[:-1].reshape(self._shape).astype(np.float32)),
+            torch.as_tensor(np.sqrt(spread), dtype=torch.float32),
+            torch.as_tensor(np.sqrt(var[-1]), dtype=torch.float32),
+        )
 
     def _count(self, episode: Episode, digest: str) -> None:
-        """Take the length and the sums of an episode's sensors, rewards and their squares."""
+        """Take the length and the sums of an episode's observations, rewards and their squares."""
         self.lengths.append(len(episode))
         self._digests.append(digest)
-        values = episode.reward[:, None].astype(np.float64)
-        if episode.observation.dtype != np.uint8:
-            values = np.concatenate([episode.observation, values], axis=1, dtype=np.float64)
+        self._shape = episode.observation.shape[1:]
+        flat = episode.observation.reshape(len(episode), -1)
+        values = np.concatenate([flat, episode.reward[:, None]], axis=1, dtype=np.float64)
         self._sums = self._sums + np.stack([values.sum(0), np.square(values).sum(0)])
 
     def episode(self, index: int) -> Episode:

@@ -28,6 +28,10 @@ class EnvConfig:
     image_size: int = 64
     """Height and width of the image in pixels: 64 or 32."""
 
+    oversampling: int = 1
+    """Render that many times as large on a side and average: what is thinner than a pixel is then
+    seen as paler, not as broken. For the tasks of the suite; others render at their own size."""
+
     sensors: tuple[int, ...] = ()
     """Mode `sensors`: entries of the whole flattened observation to see; empty: the task's
     own choice, as above."""
@@ -48,6 +52,8 @@ class EnvConfig:
             )
         if self.image_size not in IMAGE_SIZES:
             raise ConfigError(f"image_size is {self.image_size}, expected 64 or 32")
+        if not 1 <= self.oversampling <= 8:
+            raise ConfigError(f"oversampling is {self.oversampling}, expected 1 to 8")
         for name in ("action_repeat", "max_steps"):
             value = getattr(self, name)
             if value < 0:

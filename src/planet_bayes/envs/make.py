@@ -77,6 +77,8 @@ def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasi
             f"{task}: could not load dm_control ({type(error).__name__}: {error}). {gl.advice()}"
         ) from error
 
+    if config.observation == "pixels":
+        size *= config.oversampling
     env = suite.make(spec, original=config.original, image_size=size)
     return Guard(env, task, render_advice=gl.advice(), timeout=config.timeout)
 

@@ -40,7 +40,7 @@ class ModelConfig:
     candidates of a member share one draw (their ranking is less noisy), or none is drawn."""
     normalise: bool = False
     """Scale each sensor and the reward by mean and std of the episodes so far, so that all count
-    alike in the objective; images, whose scale is known, are left as they are."""
+    alike in the objective; of images, take the mean image away and scale the rest as one."""
     latent_samples: int = 1
     """Latent trajectories imagined per member and candidate; more than 1 only adds cost where
     no noise is drawn."""
@@ -78,7 +78,8 @@ class LossConfig:
     """Weight of the reward's log likelihood."""
     observation_scale: float = 1.0
     """Weight of the observation's log likelihood: with 1 its Gaussian has unit variance, with
-    s a variance of 1 / s. An image has thousands of entries, a few sensors want more weight."""
+    s a variance of 1 / s. An image that is scaled (``model.normalise``) counts as 30 sensors,
+    whatever its size."""
     decode_fraction: float = 1.0
     """Share of its frames, picked at random, that each member decodes; the observation loss
     is scaled so that its expectation stays the same."""

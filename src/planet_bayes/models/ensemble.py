@@ -61,7 +61,7 @@ class WorldModel(nn.Module):
         self.is_image = len(observation_shape) == 3
         self.scaling: Scaling | None = None
         if config.normalise:
-            self.scaling = Scaling(0 if self.is_image else observation_shape[0])
+            self.scaling = Scaling(observation_shape)
         if self.is_image:
             self._chunk = chunk_size(observation_shape[0], config.image_depth)
             self.encoder, embed = image_encoder(observation_shape, config.image_depth, activation)
@@ -88,11 +88,9 @@ class WorldModel(nn.Module):
         )
 
     def prepare(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Return observations as the networks see them: images dithered, sensors scaled."""
+        """Return observations as the networks see them: images dithered, all of them scaled."""
         inputs = preprocess(observation, generator)
-        if self.scaling is None or self.is_image:
-            return inputs
-        return self.scaling.scaled(inputs)
+        return inputs if self.scaling is None else self.scaling.scaled(inputs)
 
     def encode(self, inputs: Tensor) -> Tensor:
         """Return embeddings ``[..., embed]`` of preprocessed observations ``[..., *event]``."""
@@ -109,9 +107,9 @@ class WorldModel(nn.Module):
         return self.decoder(features.flatten(0, -2)).unflatten(0, lead)
 
     def reconstruct(self, features: Tensor) -> Tensor:
-        """Return what `decode` does, sensors in their own units."""
+        """Return what `decode` does, sensors in their own units, images in ±0.5."""
         decoded = self.decode(features)
-        return decoded if self.scaling is None or self.is_image else self.scaling.unscaled(decoded)
+        return decoded if self.scaling is None else self.scaling.unscaled(decoded)
 
     def reward(self, features: Tensor) -> Tensor:
         """Return the mean reward ``[...]`` of features ``[..., D + S]``."""
@@ -181,6 +179,8 @@ class WorldModel(nn.Module):
         )
         error = self._decoding_error(features.flatten(1, 2), inputs.flatten(1, 2), index, weight)
         observation = config.observation_scale * error
+        if self.scaling is not None:
+            observation = observation * self.scaling.weight
 
         # In units of the reward's std, if it is scaled: the head's own.
         target = batch.reward if self.scaling is None else batch.reward / self.scaling.reward_std

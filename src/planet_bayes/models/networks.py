@@ -17,6 +17,7 @@ _LAYOUTS: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = 
     64: ((1, 2, 4, 8), (4, 2, 1), (5, 5, 6, 6)),
     32: ((1, 2, 4), (2, 1), (5, 5, 8)),
 }
+LEVELS = 256  # of a pixel
 _FLAT = {64: 32, 32: 16}  # units of the decoder's dense layer (× depth)
 
 
@@ -40,6 +41,11 @@ def preprocess(observation: Tensor, generator: Generator) -> Tensor:
     coarse = observation.movedim(-1, -3).float().div_(8).floor_()
     dither = torch.rand(coarse.shape, generator=generator, device=coarse.device)
     return coarse.add_(dither).div_(32).sub_(0.5)
+
+
+def centred(mean: Tensor) -> Tensor:
+    """Return, in ±0.5, the mean of what `preprocess` makes of images with this mean."""
+    return (mean + 0.5) / LEVELS - 0.5
 
 
 def to_image(decoded: Tensor) -> Tensor:

@@ -247,6 +247,7 @@ def _check_names(
     if shapes != expected:
         odd = sorted(set(shapes.items()) ^ set(expected.items()))[0]
         raise RunError(
-            f"{path} does not fit the model of config.json; the first difference is {odd[0]} with "
-            f"shape {odd[1]}. Was config.json edited?"
+            f"{path} does not fit the model that its settings describe; the first difference is "
+            f"{odd[0]} with shape {odd[1]}. Was it written by another version, or were the "
+            "settings edited?"
         )
