@@ -1,7 +1,8 @@
 """Plan in the simulator itself: what does this planner return with a perfect model?
 
 Where a learned model returns less, the model is the limit; where this does, the planner is.
-Run:  python examples/plan_in_the_simulator.py --task cartpole_swingup
+Run:  python examples/plan_in_the_simulator.py --task cartpole_swingup --steps 20
+Seconds an action, since every candidate is simulated; without --steps, a whole episode.
 """
 
 import copy

@@ -3,8 +3,8 @@
 # Usage: learns.sh sensors|pixels TASK SEED | baselines | collect | show
 set -eu
 bin=.venv/bin
-case "${1-}" in
-sensors | pixels)
+case "${1-}${2:+ task}${3:+ seed}" in
+"sensors task seed" | "pixels task seed")
 	case "$1-$2" in
 	sensors-cartpole_swingup | sensors-cup_catch) episodes=30 ;;
 	sensors-finger_spin) episodes=25 ;;

@@ -1,5 +1,7 @@
 """The command line, as a person uses it: in a process of its own."""
 
+import dataclasses
+import io
 import json
 import os
 import shlex
@@ -10,11 +12,13 @@ import time
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from comparing import assert_same_run
 from planet_bayes import cli, runs
-from planet_bayes.config import Config
-from planet_bayes.training import checkpoint
+from planet_bayes.config import PRESETS, Config
+from planet_bayes.training import Event, checkpoint
+from planet_bayes.watch import Watcher
 
 TINY = shlex.split(
     "--task toy_reach --env.max-steps 12 --threads 1 --num-members 2 --num-trajectories 24 "
@@ -65,6 +69,11 @@ def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
     assert "metrics.csv" in output
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
+    code, output = finish(start("train", "--resume", "whole", cwd=tmp_path))
+    assert code == 0, output
+    assert "whole was finished before" in output
+    assert "done." not in output
+
     code, output = finish(start("evaluate", "whole", "--episodes", "2", cwd=tmp_path))
     assert code == 0, output
     assert "random actions" in output
@@ -89,6 +98,9 @@ def test_termination_checkpoints_and_says_so(tmp_path: Path) -> None:
     [
         (["train", "--task", "cartpole_swngup"], "did you mean 'cartpole_swingup'"),
         (["train", "--preset", "laptp"], "did you mean 'laptop'"),
+        (["train", "--preset", "fast"], "unknown preset 'fast'. There are quick, laptop, paper."),
+        (["train", "--preset", "quick", "--resume", "nowhere"], "exclude each other"),
+        (["train", "--task", "examples/own_env.py:make"], "folder/file.py is the module"),
         (["train", "--resume", "nowhere"], "not a folder"),
         (["train", "--resume", "."], "not a run folder"),
         (["train", "--planner.proposal", "mixtur"], "did you mean 'mixture'"),
@@ -119,6 +131,27 @@ def test_a_misspelt_option_is_refused_with_the_nearest(
     assert "--train.episodes" in capsys.readouterr().err
 
 
+def test_the_time_left_leaves_out_the_first_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has many more updates than the others, so its pace says nothing of theirs."""
+    now = 0.0
+    monkeypatch.setattr("planet_bayes.watch.time.monotonic", lambda: now)
+    train = dataclasses.replace(PRESETS["quick"].train, episodes=10)
+    config = dataclasses.replace(PRESETS["quick"], train=train)
+    watcher = Watcher(Console(file=io.StringIO()), config)
+    shown = []
+    for episode in range(3):
+        for done in (50, 100):
+            now += 1000.0 if episode == 0 else 30.0
+            watcher(Event("update", {"episode": episode, "done": done, "of": 100}))
+            shown.append(watcher.bar.tasks[0].fields["left"])
+        watcher(Event("row", {"episode": episode}))
+        shown.append(watcher.bar.tasks[0].fields["left"])
+    # Eleven iterations, of a minute each but for the first.
+    assert shown[:3] == ["", "", ""]
+    assert shown[5] == "about 9 min left"
+    assert shown[8] == "about 8 min left"
+
+
 def test_tasks_are_listed(capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["tasks"]) == 0
     output = capsys.readouterr().out
@@ -143,7 +176,8 @@ def test_an_exported_agent_acts_alike_and_is_small(
     assert runs.evaluate(run, 1) == runs.evaluate(agent, 1)
     assert cli.main(["export", str(path), str(target)]) == 2  # it is there already
     assert cli.main(["export", str(tmp_path), str(tmp_path / "other")]) == 2  # not a run
-    capsys.readouterr()
+    assert cli.main(["train", "--resume", str(target)]) == 2
+    assert f"{target} is an exported agent" in capsys.readouterr().err
     for folder, code in (("older", 0), ("oldest", 0), ("none", 2)):
         (checkpoint.latest(path) / "progress.json").unlink()
         assert cli.main(["export", str(path), str(tmp_path / folder)]) == code

@@ -46,7 +46,8 @@ class Train:
     """Folder for the run; by default one under runs/, named after what is run."""
     resume: Path | None = None
     """Go on with the run in this folder, from its last checkpoint. Its settings are kept;
-    train.episodes and how often it is evaluated may be changed."""
+    how long it lasts, how often it is looked at, on what it runs and the learning rate may be
+    changed."""
     config: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=lambda: PRESETS["quick"]
     )
@@ -150,14 +151,17 @@ def _failed(message: str) -> int:
 def _parse(words: list[str]) -> Train | Evaluate | Export | Bench | Tasks:
     """Parse the words; the preset, or the run to resume, gives the defaults of the rest."""
     first = argparse.ArgumentParser(add_help=False, allow_abbrev=False)
-    first.add_argument("--preset", default="quick")
+    first.add_argument("--preset")
     first.add_argument("--resume", type=Path)
     known, _ = first.parse_known_args(words)
-    if known.preset not in PRESETS:
-        hint = nearest(known.preset, PRESETS)
-        raise ConfigError(f"unknown preset {known.preset!r}{hint} There are {', '.join(PRESETS)}.")
-    config = PRESETS[known.preset]
+    preset = known.preset or "quick"
+    if preset not in PRESETS:
+        hint = nearest(preset, PRESETS)
+        raise ConfigError(f"unknown preset {preset!r}{hint} There are {', '.join(PRESETS)}.")
+    config = PRESETS[preset]
     if known.resume is not None:
+        if known.preset is not None:
+            raise ConfigError("--preset and --resume exclude each other: a run keeps its settings.")
         config = runs.resume_config(known.resume)
     commands = (
         Annotated[
@@ -207,7 +211,15 @@ def _train(command: Train, console: Console) -> int:
             markup=False,
         )
         return stop.exit_code
-    lines = [f"\ndone. The run is in {path}. Look at:"]
+    if watcher.rows:
+        lines = [f"\ndone. The run is in {path}. Look at:"]
+    else:
+        lines = [
+            f"\n{path} was finished before, after {config.train.episodes} episodes. To go on:",
+            f"  {_program()} train --resume {quote(str(path))} "
+            f"--train.episodes {2 * config.train.episodes}",
+            "Look at:",
+        ]
     videos = sorted((path / "videos").glob("*.mp4"))
     if videos:
         lines.append(f"  {videos[-1]}   the agent, beside what its model reconstructs")
@@ -320,7 +332,8 @@ def _tasks(console: Console) -> int:
     console.print(table)
     console.print("\n".join(["", *notes, ""]))
     console.print(
-        "Pixels are 64×64×3 everywhere; sensors and state are vectors of the length shown.\n"
+        "Pixels are 64×64×3 (32×32×3 in laptop); sensors and state are vectors of the length "
+        "shown.\n"
         "Also: any Gymnasium id with a Box action space (Pendulum-v1), and your own environment "
         "as package.module:function. --env.original True gives the suite's own version of the "
         "paper's tasks."

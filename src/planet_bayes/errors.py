@@ -28,6 +28,6 @@ class NumericalError(PlanetBayesError):
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return ``"; did you mean 'x'?"`` for the closest known word, or an empty string."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.4)
-    return f"; did you mean {matches[0]!r}?" if matches else ""
+    """Return a sentence's end: ``"; did you mean 'x'?"`` if a known word is near, or ``"."``."""
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    return f"; did you mean {matches[0]!r}?" if matches else "."

@@ -90,7 +90,13 @@ def resume_config(run: Path, changed: Config | None = None) -> Config:
     if checkpoint.not_begun(run):
         saved = configuration.load(run / "config.json")
     else:
-        saved = checkpoint.load_config(checkpoint.latest(run))
+        newest = checkpoint.latest(run)
+        if checkpoint.is_exported(newest):
+            raise RunError(
+                f"{run} is an exported agent: it can act (`planet-bayes evaluate {run}`), but what "
+                "training needs besides was left behind. Resume the run that it came from."
+            )
+        saved = checkpoint.load_config(newest)
     if changed is None:
         return saved
     for name in sorted(configuration.differences(saved, changed) - set(RESUMABLE)):

@@ -79,7 +79,8 @@ class Watcher:
         self.task = self.bar.add_task("seed episodes", total=config.train.episodes + 1, left="")
         self.began: tuple[float, float] | None = None
         self.iteration = 0
-        self.header = False
+        self.rows = 0
+        """Finished iterations that were shown."""
 
     def __enter__(self) -> Watcher:
         self.bar.start()
@@ -118,11 +119,11 @@ class Watcher:
             self.bar.update(self.task, description=text)
             return
         now = time.monotonic()
-        if self.began is None:
+        if self.began is None and self.rows:  # the first iteration has more updates than others
             self.began = (now, completed)
         left = ""
-        done = completed - self.began[1]
-        if done >= 0.5:
+        done = completed - self.began[1] if self.began else 0.0
+        if self.began and done >= 0.5:
             pace = (now - self.began[0]) / done
             left = (
                 f"about {self._minutes(pace * (self.config.train.episodes + 1 - completed))} left"
@@ -134,10 +135,10 @@ class Watcher:
         return f"{seconds / 60:.0f} min" if seconds >= 60 else f"{seconds:.0f} s"
 
     def _row(self, data: dict[str, Any]) -> None:
-        if not self.header:
+        if not self.rows:
             self.console.print("  ".join(f"{title:>{width}}" for _, title, width, _ in _COLUMNS))
-            self.header = True
         cells = []
         for name, _, width, form in _COLUMNS:
             cells.append(f"{form.format(data[name]) if name in data else '':>{width}}")
         self.console.print("  ".join(cells))
+        self.rows += 1

@@ -33,8 +33,8 @@ class EnvConfig:
     seen as paler, not as broken. For the tasks of the suite; others render at their own size."""
 
     sensors: tuple[int, ...] = ()
-    """Mode `sensors`: entries of the whole flattened observation to see; empty: the task's
-    own choice, as above."""
+    """Mode `sensors`: entries of the whole flattened observation to see; empty: the task's own
+    choice, as above, and of other environments all of it, which may include velocities."""
 
     max_steps: int = 0
     """Cut episodes after this many agent steps; 0 keeps the environment's own limit."""

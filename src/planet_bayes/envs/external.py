@@ -22,7 +22,7 @@ def make_external(task: str, known: list[str]) -> gymnasium.Env[Any, Any]:
         return _make_registered(task, gymnasium.registry[task])
     if ":" in task:
         return _make_own(task)
-    guess = nearest(task, [*known, *gymnasium.registry]) or "."
+    guess = nearest(task, [*known, *gymnasium.registry])
     raise ConfigError(
         f"unknown task {task!r}{guess} `planet-bayes tasks` lists the named ones; any registered "
         "Gymnasium id (such as Pendulum-v1) and your own as package.module:function work too."
@@ -60,7 +60,8 @@ def _make_own(task: str) -> gymnasium.Env[Any, Any]:
         raise EnvError(
             f"{task}: could not import the module {module_name!r} "
             f"({type(error).__name__}: {error}). It is searched in the current folder "
-            f"({folder}) and among the installed packages."
+            f"({folder}) and among the installed packages; the file folder/file.py is the module "
+            "folder.file."
         ) from error
     function = getattr(module, name, None)
     if function is None:
@@ -70,7 +71,7 @@ def _make_own(task: str) -> gymnasium.Env[Any, Any]:
         names = [key for key in vars(module) if not key.startswith("_")]
         raise EnvError(
             f"{task}: the module {module_name!r} has no {name!r} and registers no Gymnasium id of "
-            f"that name{nearest(name, names)}. Define a function {name}() in it that returns a "
+            f"that name{nearest(name, names)} Define a function {name}() in it that returns a "
             "gymnasium.Env."
         )
     if not callable(function):

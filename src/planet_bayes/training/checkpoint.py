@@ -25,6 +25,7 @@ from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError, RunError
 
 FORMAT = 2
+OPTIMISER = "optimiser.safetensors"
 
 
 @dataclass(frozen=True)
@@ -73,7 +74,7 @@ def save(
     final = folder / name
     with files.new_folder(final) as new:
         _save_tensors(model_tensors(model), new / "model.safetensors")
-        _save_tensors(_optimiser_tensors(model, optimiser), new / "optimiser.safetensors")
+        _save_tensors(_optimiser_tensors(model, optimiser), new / OPTIMISER)
         if actor is not None:
             _save_tensors(actor, new / "actor.safetensors")
         files.put(new / "config.json", configuration.to_json(config))
@@ -96,6 +97,11 @@ def list_checkpoints(run: Path) -> list[Path]:
     folder = run / "checkpoints"
     found = folder.iterdir() if folder.is_dir() else ()
     return sorted(path for path in found if path.is_dir() and not path.suffix)
+
+
+def is_exported(checkpoint: Path) -> bool:
+    """Return whether it was written without an optimiser's state, for acting alone."""
+    return OPTIMISER not in files.read_sums(checkpoint) and not (checkpoint / OPTIMISER).exists()
 
 
 def not_begun(run: Path) -> bool:
@@ -189,7 +195,7 @@ def put_tensors(tensors: dict[str, Tensor], model: nn.Module) -> None:
 
 def load_optimiser(checkpoint: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
     """Put the checkpoint's Adam moments into ``optimiser``."""
-    path = checkpoint / "optimiser.safetensors"
+    path = checkpoint / OPTIMISER
     tensors = _load_tensors(path)
     for name, parameter in model.named_parameters():
         if f"{name}.step" not in tensors:
