@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from planet_bayes.config import PRESETS
+from planet_bayes.config import PRESETS, Config
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.experiments import figures, summary
 
@@ -50,6 +50,40 @@ def test_the_readmes_presets_are_the_codes() -> None:
         assert " × ".join(map(str, numbers)) in line
         if config.env.observation == "pixels":
             assert f"{config.env.image_size}×{config.env.image_size} pixels" in line
+
+
+def departures(config: Config) -> dict[str, str]:
+    """Return what a preset's column says, by the row's first name."""
+    train, planner, model = config.train, config.planner, config.model
+    batch = f"{train.batch_size} × {train.sequence_length}"
+    execute = {"mean": "the mean", "sample": "a sample"}[planner.execute]
+    names = {"elu": "ELU", "relu": "ReLU"}[model.activation]
+    depth = f", {model.image_depth}" if config.env.observation == "pixels" else ""
+    kl = f"{config.loss.kl_balance}" if config.loss.kl_balance else "3 nats free"
+    return {
+        "model.normalise": "on" if model.normalise else "off",
+        "train.seed_episodes": f"{train.seed_episodes}, {train.first_updates or 'as later'}",
+        "train.updates_per_episode": f"{train.updates_per_episode} of {batch}",
+        "train.agent_weight": f"{train.agent_weight:g}",
+        "train.batch_sharing": {"shared": "all", "own": "each its own"}[train.batch_sharing],
+        "loss.kl_balance": kl,
+        "loss.decode_fraction": f"{config.loss.decode_fraction:g}".replace("1", "all"),
+        "train.learning_rate": f"{train.learning_rate:g}",
+        "model.latent_noise": {"shared": "one for all", "independent": "one each"}[
+            model.latent_noise
+        ],
+        "planner.initial_std": f"{planner.initial_std:g}, {execute}",
+        "planner.candidate_decay": f"{planner.candidate_decay:g}",
+        "planner.min_std": f"{planner.min_std:g}",
+        "model.activation": names + depth,
+    }
+
+
+@pytest.mark.parametrize("name", departures(PRESETS["paper"]))
+def test_the_readmes_departures_are_those_of_the_presets(name: str) -> None:
+    (line,) = [row for row in README.splitlines() if row.startswith(f"| `{name}`")]
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:] == [departures(PRESETS[preset])[name] for preset in PRESETS]
 
 
 def test_figures_are_made_from_the_files_alone(tmp_path: Path) -> None:
