@@ -58,7 +58,8 @@ def departures(config: Config) -> dict[str, str]:
     batch = f"{train.batch_size} × {train.sequence_length}"
     execute = {"mean": "the mean", "sample": "a sample"}[planner.execute]
     names = {"elu": "ELU", "relu": "ReLU"}[model.activation]
-    depth = f", {model.image_depth}" if config.env.observation == "pixels" else ""
+    layers = f", {model.image_depth}, {model.image_layers or 'none'}"
+    depth = layers if config.env.observation == "pixels" else ""
     kl = f"{config.loss.kl_balance}" if config.loss.kl_balance else "3 nats free"
     return {
         "model.normalise": "on" if model.normalise else "off",

@@ -1168,6 +1168,7 @@ MODEL_SIZES: dict[str, Any] = {
     "stoch": 4,
     "hidden": 6,
     "image_depth": 3,
+    "image_layers": 2,
     "vector_units": 8,
     "vector_layers": 2,
     "reward_units": 7,
@@ -1207,7 +1208,7 @@ def test_every_model_setting_is_listed() -> None:
 
 @pytest.mark.parametrize("name", MODEL_SIZES)
 def test_every_size_changes_the_model(name: str) -> None:
-    shape = IMAGE if name == "image_depth" else VECTOR
+    shape = IMAGE if name.startswith("image") else VECTOR
     before, after = outputs({}, shape), outputs({name: MODEL_SIZES[name]}, shape)
     assert [p.shape for p in before[0]] != [p.shape for p in after[0]]
     assert not same(before[1], after[1])
@@ -1328,7 +1329,7 @@ def test_scales_of_what_never_moved_and_of_what_is_far_away() -> None:
 def test_the_defaults_are_planets() -> None:
     model, loss = ModelConfig(), LossConfig()
     assert (model.deter, model.stoch, model.hidden, model.min_std) == (200, 30, 200, 0.1)
-    assert (model.activation, model.image_depth) == ("relu", 32)
+    assert (model.activation, model.image_depth, model.image_layers) == ("relu", 32, 0)
     assert (model.reward_units, model.reward_layers) == (300, 3)
     assert (model.latent_noise, model.latent_samples) == ("independent", 1)
     assert not model.normalise
@@ -1343,6 +1344,7 @@ def test_the_defaults_are_planets() -> None:
         *((ModelConfig, name, 0) for name in ("vector_units", "reward_units", "latent_samples")),
         *((ModelConfig, name, -1) for name in ("vector_layers", "reward_layers")),
         (ModelConfig, "min_std", 0.0),
+        (ModelConfig, "image_layers", -1),
         *((LossConfig, name, -0.1) for name in ("free_nats", "kl_scale", "reward_scale")),
         (LossConfig, "observation_scale", -0.1),
         *((LossConfig, "kl_balance", value) for value in (-0.1, 1.1)),

@@ -222,7 +222,8 @@ def _laptop() -> Config:
             hidden=100,
             activation="elu",
             image_depth=8,
-            vector_units=100,
+            image_layers=2,
+            vector_units=200,
             reward_units=100,
             reward_layers=2,
             latent_noise="shared",
@@ -253,6 +254,7 @@ def _quick() -> Config:
         laptop,
         threads=1,  # its products are small: a second thread gains a tenth, and waits if disturbed
         env=EnvConfig(observation="sensors"),
+        model=dataclasses.replace(laptop.model, vector_units=100),
         loss=dataclasses.replace(laptop.loss, decode_fraction=1.0),
         train=dataclasses.replace(
             laptop.train,

@@ -27,6 +27,9 @@ class ModelConfig:
     """Nonlinearity of all layers but the GRU's."""
     image_depth: int = 32
     """Channels of the first convolution; the others are multiples of it."""
+    image_layers: int = 0
+    """Dense layers of ``vector_units`` between the state and the image decoder's first. PlaNet has
+    none, and so needs many channels to draw something thin from the few numbers that place it."""
     vector_units: int = 200
     """Units of the dense encoder and decoder of sensor observations."""
     vector_layers: int = 2
@@ -49,6 +52,8 @@ class ModelConfig:
         for name in ("deter", "stoch", "hidden", "image_depth", "vector_units", "vector_layers"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
+        if not self.image_layers >= 0:
+            raise ConfigError(f"model.image_layers must not be negative, got {self.image_layers}.")
         for name in ("reward_units", "reward_layers", "latent_samples"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")

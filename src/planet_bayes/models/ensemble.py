@@ -66,7 +66,12 @@ class WorldModel(nn.Module):
             self._chunk = chunk_size(observation_shape[0], config.image_depth)
             self.encoder, embed = image_encoder(observation_shape, config.image_depth, activation)
             self.decoder: nn.Module = image_decoder(
-                observation_shape, features, config.image_depth, activation
+                observation_shape,
+                features,
+                config.image_depth,
+                activation,
+                config.vector_units,
+                config.image_layers,
             )
         else:
             units, layers = config.vector_units, config.vector_layers

@@ -128,13 +128,18 @@ def image_encoder(shape: tuple[int, ...], depth: int, activation: str) -> tuple[
 
 
 def image_decoder(
-    shape: tuple[int, ...], features: int, depth: int, activation: str
+    shape: tuple[int, ...],
+    features: int,
+    depth: int,
+    activation: str,
+    hidden: int = 0,
+    layers: int = 0,
 ) -> nn.Sequential:
-    """Return PlaNet's transposed-convolutional decoder."""
+    """Return PlaNet's transposed-convolutional decoder, after some dense ``layers`` if any."""
     size = _check_image(shape)
     _, multiples, kernels = _LAYOUTS[size]
     channels = _FLAT[size] * depth
-    parts: list[nn.Module] = [nn.Linear(features, channels), Unflatten()]
+    parts: list[nn.Module] = [*mlp(features, hidden, layers, channels, activation), Unflatten()]
     for index, kernel in enumerate(kernels):
         last = index == len(kernels) - 1
         outputs = 3 if last else multiples[index] * depth
