@@ -83,6 +83,13 @@ def read_episode(path: Path, digest: str | None = None) -> Episode:
         raise DamagedError(path, f"is not an episode: {error}.") from error
 
 
+def _power_sums(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sums over the rows of values and of their squares, ``[2, D]``."""
+    exact = np.uint16 if values.dtype == np.uint8 else np.float64  # a fourth, for many pixels
+    squares = np.square(values, dtype=exact)
+    return np.stack([values.sum(0, dtype=np.float64), squares.sum(0, dtype=np.float64)])
+
+
 @dataclass(frozen=True)
 class Moments:
     """How observations and rewards are distributed over all entries of all episodes."""
@@ -196,8 +203,8 @@ class Replay:
         self._digests.append(digest)
         self._shape = episode.observation.shape[1:]
         flat = episode.observation.reshape(len(episode), -1)
-        values = np.concatenate([flat, episode.reward[:, None]], axis=1, dtype=np.float64)
-        self._sums = self._sums + np.stack([values.sum(0), np.square(values).sum(0)])
+        columns = [_power_sums(flat), _power_sums(episode.reward[:, None])]
+        self._sums = self._sums + np.concatenate(columns, axis=1)
 
     def episode(self, index: int) -> Episode:
         """Return episode ``index``, from memory if it is there."""
