@@ -100,6 +100,8 @@ def test_an_unreadable_file_is_named(tmp_path: Path) -> None:
         lambda: TrainConfig(replay_ram=float("inf")),
         lambda: Config(threads=99999999999),
         lambda: TrainConfig(learning_rate=0.0),
+        lambda: TrainConfig(averaging=1.0),
+        lambda: TrainConfig(averaging=-0.1),
         lambda: TrainConfig(learning_rate=float("nan")),
         lambda: ModelConfig(deter=0),
         lambda: ModelConfig(min_std=0.0),

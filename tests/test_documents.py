@@ -70,6 +70,7 @@ def departures(config: Config) -> dict[str, str]:
         "loss.kl_balance": kl,
         "loss.decode_fraction": f"{config.loss.decode_fraction:g}".replace("1", "all"),
         "train.learning_rate": f"{train.learning_rate:g}",
+        "train.averaging": f"{train.averaging:g}" if train.averaging else "off",
         "model.latent_noise": {"shared": "one for all", "independent": "one each"}[
             model.latent_noise
         ],

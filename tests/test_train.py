@@ -17,9 +17,13 @@ from planet_bayes import runs
 from planet_bayes.config import Config
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
+from planet_bayes.models import WorldModel
+from planet_bayes.replay import Replay
+from planet_bayes.rng import torch_stream
 from planet_bayes.training import Event, Trainer, checkpoint
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import read_metrics
+from planet_bayes.types import Episode
 
 
 def stop_after(calls: int) -> Callable[[], bool]:
@@ -372,3 +376,74 @@ def test_run_folders_that_are_none(tmp_path: Path, reference: Path, tiny: Config
         planet_bayes.load_run(tmp_path)
     with pytest.raises(RunError, match="already holds a run"):
         runs.train(tiny, reference)
+
+
+def filled(folder: Path) -> Replay:
+    """Return a replay of a few episodes of the tiny task's shapes."""
+    replay = Replay(folder)
+    rng = np.random.default_rng(0)
+    for _ in range(3):
+        replay.add(
+            Episode(
+                rng.normal(size=(12, 4)).astype(np.float32),
+                rng.uniform(-1, 1, (12, 2)).astype(np.float32),
+                rng.normal(size=12).astype(np.float32),
+            )
+        )
+    return replay
+
+
+def learner_of(config: Config, averaging: float) -> Learner:
+    config = dataclasses.replace(
+        config, train=dataclasses.replace(config.train, averaging=averaging)
+    )
+    model = WorldModel((4,), 2, config.members, config.model, torch_stream(0, "initialise"))
+    return Learner(model, config)
+
+
+def weights_of(model: WorldModel) -> dict[str, np.ndarray]:
+    return {name: one.detach().numpy().copy() for name, one in model.named_parameters()}
+
+
+def test_the_agent_acts_with_the_average_of_the_last_weights(tiny: Config, tmp_path: Path) -> None:
+    replay = filled(tmp_path / "episodes")
+    plain, averaging = learner_of(tiny, 0.0), learner_of(tiny, 0.3)
+    assert plain.acting is plain.model
+    expected = weights_of(averaging.model)
+    for number in range(4):
+        for learner in (plain, averaging):
+            learner.rescale(replay)
+            learner.update(replay, number)
+        newest = weights_of(averaging.model)
+        past = min(0.3, [1 / 10, 2 / 11, 3 / 12, 4 / 13][number])
+        expected = {name: past * expected[name] + (1 - past) * newest[name] for name in newest}
+        for name, value in weights_of(averaging.acting).items():
+            np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-7)
+            np.testing.assert_array_equal(newest[name], weights_of(plain.model)[name])
+    assert averaging.acting.scaling is not None
+    assert averaging.model.scaling is not None
+    for one, other in zip(
+        averaging.acting.scaling.buffers(), averaging.model.scaling.buffers(), strict=True
+    ):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize("before", [0.0, 0.5])
+@pytest.mark.parametrize("after", [0.0, 0.5])
+def test_learned_weights_and_their_average_are_both_saved(
+    tiny: Config, tmp_path: Path, before: float, after: float
+) -> None:
+    replay = filled(tmp_path / "episodes")
+    learner, other = learner_of(tiny, before), learner_of(tiny, after)
+    for number in range(3):
+        learner.update(replay, number)
+    saved = checkpoint.save(tmp_path, learner.config, learner, checkpoint.Progress())
+    checkpoint.load_learner(saved, other)
+    acting = (
+        learner.acting if after else learner.model
+    )  # whoever stops averaging goes on as learned
+    for left, right in ((learner.model, other.model), (acting, other.acting)):
+        found = weights_of(right)
+        for name, value in weights_of(left).items():
+            np.testing.assert_array_equal(found[name], value)
+    assert other.update(replay, 3) == learner.update(replay, 3)

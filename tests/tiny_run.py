@@ -30,6 +30,7 @@ TINY = Config(
         updates_per_episode=4,
         batch_size=4,
         sequence_length=6,
+        averaging=0.5,
         evaluate_every=2,
         evaluation_episodes=2,
         video_every=0,

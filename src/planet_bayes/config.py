@@ -56,6 +56,10 @@ class TrainConfig:
     """Adam's epsilon."""
     gradient_clip: float = 1000.0
     """Largest norm of the gradient, over the weights of all members and the shared networks."""
+    averaging: float = 0.0
+    """How much of the past stays, at each update, in the running average of the weights that the
+    agent acts with: 0.99 averages some hundred updates, whose steps are too large to end
+    anywhere. 0: it acts with the newest weights."""
     exploration: float = 0.3
     """Std of the noise added to actions while collecting, in units of half the range."""
     absorbing_steps: int = 15
@@ -94,6 +98,8 @@ class TrainConfig:
         _at_least(self, "train", 1, "max_skipped_updates")
         _at_least(self, "train", 0, "absorbing_steps")
         _at_least(self, "train", 0, "evaluate_every", "evaluate_last", "video_every", "exploration")
+        if not 0 <= self.averaging < 1:
+            raise ConfigError(f"train.averaging must be in [0, 1), got {self.averaging}.")
         if self.batch_sharing not in ("own", "shared", "split"):
             raise ConfigError(
                 f"train.batch_sharing must be own, shared or split, got {self.batch_sharing!r}."
@@ -240,6 +246,7 @@ def _laptop() -> Config:
             updates_per_episode=300,
             agent_weight=10.0,
             learning_rate=2e-3,
+            averaging=0.99,
             batch_size=10,
             sequence_length=32,
             batch_sharing="shared",
@@ -262,6 +269,7 @@ def _quick() -> Config:
             first_updates=1000,
             updates_per_episode=100,
             learning_rate=1e-3,
+            averaging=0.0,
             batch_size=20,
             evaluate_every=10,
             video_every=0,

@@ -97,7 +97,9 @@ def refit(options: Options) -> Iterator[tuple[int, dict[str, float], Foresight]]
             count += 1
             if count == options.report_every or number + 1 == options.updates:
                 stream = torch_stream(config.seed, "refit", number)
-                seen = [foresee(model, episode, options.horizon, 3, stream) for episode in held]
+                seen = [
+                    foresee(learner.acting, episode, options.horizon, 3, stream) for episode in held
+                ]
                 yield number + 1, {name: value / count for name, value in sums.items()}, join(seen)
                 sums, count = {}, 0
 

@@ -1,5 +1,8 @@
 """Checkpoints: weights and optimiser as safetensors, counters as JSON.
 
+``model.safetensors`` has the weights to act with. What learning needs besides is with Adam's
+moments: the weights that they belong to, where the agent acts with an average of these.
+
 A checkpoint is a folder that is whole or absent, with the sums of its files (see
 `planet_bayes.files`). No random state is in it: every stream is a function of the seed and of
 the counters (see `planet_bayes.rng`).
@@ -23,9 +26,11 @@ from planet_bayes import config as configuration
 from planet_bayes import files
 from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.training.learner import Learner
 
 FORMAT = 2
 OPTIMISER = "optimiser.safetensors"
+LEARNED = "learned"
 
 
 @dataclass(frozen=True)
@@ -59,8 +64,7 @@ class Progress:
 def save(
     run: Path,
     config: Config,
-    model: nn.Module,
-    optimiser: torch.optim.Optimizer,
+    learner: Learner,
     progress: Progress,
     actor: dict[str, Tensor] | None = None,
 ) -> Path:
@@ -73,8 +77,8 @@ def save(
     name = f"{_next_number(folder):06d}-episode{progress.episodes}-update{progress.updates}"
     final = folder / name
     with files.new_folder(final) as new:
-        _save_tensors(model_tensors(model), new / "model.safetensors")
-        _save_tensors(_optimiser_tensors(model, optimiser), new / OPTIMISER)
+        _save_tensors(model_tensors(learner.acting), new / "model.safetensors")
+        _save_tensors(_learning_tensors(learner), new / OPTIMISER)
         if actor is not None:
             _save_tensors(actor, new / "actor.safetensors")
         files.put(new / "config.json", configuration.to_json(config))
@@ -193,18 +197,27 @@ def put_tensors(tensors: dict[str, Tensor], model: nn.Module) -> None:
             value.copy_(tensors[name])
 
 
-def load_optimiser(checkpoint: Path, model: nn.Module, optimiser: torch.optim.Optimizer) -> None:
-    """Put the checkpoint's Adam moments into ``optimiser``."""
+def load_learner(checkpoint: Path, learner: Learner) -> None:
+    """Put the checkpoint's weights and Adam's moments into ``learner``.
+
+    A run that did not average, or no longer does, goes on from the weights that were learned.
+    """
+    load_model(checkpoint, learner.acting)
+    put_tensors(model_tensors(learner.acting), learner.model)
     path = checkpoint / OPTIMISER
     tensors = _load_tensors(path)
-    for name, parameter in model.named_parameters():
+    for name, parameter in learner.model.named_parameters():
         if f"{name}.step" not in tensors:
             continue  # saved before the first update: no moments yet
         shape = tuple(parameter.shape)
         names = {f"{name}.exp_avg": shape, f"{name}.exp_avg_sq": shape, f"{name}.step": ()}
+        if f"{name}.{LEARNED}" in tensors:
+            names[f"{name}.{LEARNED}"] = shape
         found = {key: tensors[key] for key in names if key in tensors}
         _check_names(path, found, names)
-        optimiser.state[parameter] = {
+        if f"{name}.{LEARNED}" in found:
+            parameter.data.copy_(found[f"{name}.{LEARNED}"])
+        learner.optimiser.state[parameter] = {
             key: found[f"{name}.{key}"].to(parameter.device)
             for key in ("step", "exp_avg", "exp_avg_sq")
         }
@@ -220,12 +233,15 @@ def _state(model: nn.Module) -> Iterator[tuple[str, Tensor]]:
     yield from model.named_buffers()
 
 
-def _optimiser_tensors(model: nn.Module, optimiser: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {
-        f"{name}.{key}": value.detach().cpu().contiguous().clone()
-        for name, parameter in model.named_parameters()
-        for key, value in optimiser.state.get(parameter, {}).items()
-    }
+def _learning_tensors(learner: Learner) -> dict[str, Tensor]:
+    found: dict[str, Tensor] = {}
+    for name, parameter in learner.model.named_parameters():
+        values = dict(learner.optimiser.state.get(parameter, {}))
+        if learner.acting is not learner.model:
+            values[LEARNED] = parameter
+        for key, value in values.items():
+            found[f"{name}.{key}"] = value.detach().cpu().contiguous().clone()
+    return found
 
 
 def _save_tensors(tensors: dict[str, Tensor], path: Path) -> None:

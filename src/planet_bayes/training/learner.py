@@ -1,11 +1,13 @@
-"""One gradient update: sample, ELBO, clip, step."""
+"""One gradient update: sample, ELBO, clip, step, average."""
 
 from __future__ import annotations
 
+import copy
 import math
 
 import torch
 from torch import Tensor, nn
+from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError, NumericalError
@@ -16,7 +18,11 @@ from planet_bayes.types import SequenceBatch
 
 
 class Learner:
-    """The model and its optimiser. Update ``n`` is a function of the state and of ``n``."""
+    """The model and its optimiser. Update ``n`` is a function of the state and of ``n``.
+
+    ``model`` has the weights that are learned; ``acting`` is the one to act with, the same or,
+    with ``train.averaging``, a copy with the average of these weights over the last updates.
+    """
 
     def __init__(self, model: WorldModel, config: Config) -> None:
         self.model = model
@@ -28,6 +34,7 @@ class Learner:
                     f"train.{option} is for GPUs, where it saves time; on a CPU it would cost "
                     "time. Leave it off, or set device to cuda."
                 )
+        self.acting = copy.deepcopy(model).eval() if config.train.averaging else model
         if config.train.compile:
             model.rssm.compile_steps()
         self.optimiser = torch.optim.Adam(
@@ -60,9 +67,12 @@ class Learner:
 
     def rescale(self, replay: Replay) -> None:
         """Take the scales of sensors and rewards from the episodes, if the model has any."""
-        if self.model.scaling is not None:
-            found = replay.moments()
-            self.model.scaling.set(found.observation_mean, found.observation_std, found.reward_std)
+        if self.model.scaling is None:
+            return
+        found = replay.moments()
+        for model in {self.model, self.acting}:
+            assert model.scaling is not None
+            model.scaling.set(found.observation_mean, found.observation_std, found.reward_std)
 
     def update(self, replay: Replay, number: int) -> dict[str, float]:
         """Do update ``number`` and return the losses' means over members.
@@ -84,7 +94,16 @@ class Learner:
             culprits = [name for name in broken if name != "total"] or broken
             raise NumericalError(f"update {number}: {', '.join(culprits)} is not finite.")
         self.optimiser.step()
+        if self.acting is not self.model:
+            self._average(number)
         return values
+
+    @torch.no_grad()
+    def _average(self, number: int) -> None:
+        """Move the acting weights towards the learned ones; faster at first, to forget chance."""
+        past = min(self.config.train.averaging, (1 + number) / (10 + number))
+        learned = list(self.model.parameters())
+        get_ema_multi_avg_fn(past)(list(self.acting.parameters()), learned, None)
 
 
 def _as_floats(terms: dict[str, Tensor], norm: Tensor) -> dict[str, float]:

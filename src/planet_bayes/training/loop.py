@@ -97,8 +97,8 @@ class Trainer:
         self._saved: tuple[int, int, int] | None = None
         with contextlib.ExitStack() as stack:
             self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
-            self.model = build_model(config, self.env, device)
-            self.learner = Learner(self.model, config)
+            self.learner = Learner(build_model(config, self.env, device), config)
+            self.model = self.learner.acting
             self.agent = Agent(self.model, config.resolved_planner)
             if not resume:
                 self._start_collector(stack)  # what fails here leaves no folder behind
@@ -129,8 +129,7 @@ class Trainer:
         train = self.config.train
         state = find_state(self.run, self.replay, train.seed_episodes, self.learner.device)
         self.progress = state.progress
-        checkpoint.load_model(state.checkpoint, self.model)
-        checkpoint.load_optimiser(state.checkpoint, self.model, self.learner.optimiser)
+        checkpoint.load_learner(state.checkpoint, self.learner)
         if train.overlap and self.progress.updates_since_episode:
             self.actor = checkpoint.load_actor(state.checkpoint, self.model)
         if self.iteration < train.episodes:
@@ -193,8 +192,7 @@ class Trainer:
         checkpoint.save(
             self.run,
             self.config,
-            self.model,
-            self.learner.optimiser,
+            self.learner,
             dataclasses.replace(
                 self.progress,
                 metrics_digest=self.metrics.digest,
@@ -279,7 +277,7 @@ class Trainer:
     def _learn(self) -> None:
         """Fit the ensemble to the data (line 3)."""
         train = self.config.train
-        self.model.train()
+        self.learner.model.train()
         first = 0 if self.iteration else train.first_updates
         of = max(train.updates_per_episode, first)
         while self.progress.updates_since_episode < of:
