@@ -58,8 +58,8 @@ def departures(config: Config) -> dict[str, str]:
     batch = f"{train.batch_size} × {train.sequence_length}"
     execute = {"mean": "the mean", "sample": "a sample"}[planner.execute]
     names = {"elu": "ELU", "relu": "ReLU"}[model.activation]
-    layers = f", {model.image_depth}, {model.image_layers or 'none'}"
-    depth = layers if config.env.observation == "pixels" else ""
+    pixels = config.env.observation == "pixels"
+    depths = f"{model.image_depth}, {model.decoder_depth or model.image_depth}"
     kl = f"{config.loss.kl_balance}" if config.loss.kl_balance else "3 nats free"
     return {
         "model.normalise": "on" if model.normalise else "off",
@@ -77,7 +77,9 @@ def departures(config: Config) -> dict[str, str]:
         "planner.initial_std": f"{planner.initial_std:g}, {execute}",
         "planner.candidate_decay": f"{planner.candidate_decay:g}",
         "planner.min_std": f"{planner.min_std:g}",
-        "model.activation": names + depth,
+        "model.activation": names,
+        "model.image_bits": f"{model.image_bits}" if pixels else "",
+        "model.image_depth": f"{depths}, {model.image_layers or 'none'}" if pixels else "",
     }
 
 

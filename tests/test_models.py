@@ -641,7 +641,7 @@ def test_a_shared_batch_is_the_same_batch_for_every_member(
 ) -> None:
     """Images go in without dither here: a shared batch has one dither, repeated ones differ."""
 
-    def undithered(observation: Tensor, generator: Generator) -> Tensor:
+    def undithered(observation: Tensor, generator: Generator, bits: int) -> Tensor:
         if observation.dtype != torch.uint8:
             return observation
         return observation.movedim(-1, -3).double() / 256 - 0.5
@@ -936,6 +936,25 @@ def test_images_are_cut_to_five_bits_and_dithered() -> None:
     assert torch.equal(seen, preprocess(image, seeded(0)))
 
 
+@pytest.mark.parametrize("bits", [1, 7])
+def test_bits_that_are_not_seen_are_noise(bits: int) -> None:
+    image = torch.arange(256, dtype=torch.uint8).repeat(48).reshape(1, 64, 64, 3)
+    scaled = (preprocess(image, seeded(0), bits).movedim(-3, -1).double() + 0.5) * 2**bits
+    assert torch.equal(scaled.floor(), (image // 2 ** (8 - bits)).double())
+    assert (scaled % 1).std() > 0.25
+
+
+def test_with_all_eight_bits_there_is_no_noise() -> None:
+    image = torch.arange(256, dtype=torch.uint8).repeat(48).reshape(1, 64, 64, 3)
+    generator = seeded(0)
+    seen = preprocess(image, generator, 8)
+    np.testing.assert_array_equal(
+        seen.movedim(-3, -1).numpy(), (image.numpy().astype(np.float32) + 0.5) / 256 - 0.5
+    )
+    assert torch.equal(generator.get_state(), seeded(0).get_state())
+    assert (to_image(seen).int() - image.int()).abs().max() <= 1
+
+
 def test_images_come_back_within_a_quantisation_step() -> None:
     rng = np.random.default_rng(0)
     image = torch.from_numpy(rng.integers(0, 256, (3, 64, 64, 3), dtype=np.uint8))
@@ -1168,6 +1187,7 @@ MODEL_SIZES: dict[str, Any] = {
     "stoch": 4,
     "hidden": 6,
     "image_depth": 3,
+    "decoder_depth": 3,
     "image_layers": 2,
     "vector_units": 8,
     "vector_layers": 2,
@@ -1176,6 +1196,7 @@ MODEL_SIZES: dict[str, Any] = {
 }
 MODEL_BEHAVIOUR: dict[str, Any] = {
     "min_std": 0.5,
+    "image_bits": 4,
     "activation": "silu",
     "latent_noise": "shared",
     "latent_samples": 2,
@@ -1208,7 +1229,7 @@ def test_every_model_setting_is_listed() -> None:
 
 @pytest.mark.parametrize("name", MODEL_SIZES)
 def test_every_size_changes_the_model(name: str) -> None:
-    shape = IMAGE if name.startswith("image") else VECTOR
+    shape = IMAGE if name.startswith(("image", "decoder")) else VECTOR
     before, after = outputs({}, shape), outputs({name: MODEL_SIZES[name]}, shape)
     assert [p.shape for p in before[0]] != [p.shape for p in after[0]]
     assert not same(before[1], after[1])
@@ -1216,7 +1237,8 @@ def test_every_size_changes_the_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", MODEL_BEHAVIOUR)
 def test_every_behaviour_changes_what_the_same_weights_do(name: str) -> None:
-    before, after = outputs({}, VECTOR), outputs({name: MODEL_BEHAVIOUR[name]}, VECTOR)
+    shape = IMAGE if name.startswith("image") else VECTOR
+    before, after = outputs({}, shape), outputs({name: MODEL_BEHAVIOUR[name]}, shape)
     assert same(before[0], after[0])
     assert not same(before[1], after[1])
 
@@ -1330,6 +1352,7 @@ def test_the_defaults_are_planets() -> None:
     model, loss = ModelConfig(), LossConfig()
     assert (model.deter, model.stoch, model.hidden, model.min_std) == (200, 30, 200, 0.1)
     assert (model.activation, model.image_depth, model.image_layers) == ("relu", 32, 0)
+    assert (model.decoder_depth, model.image_bits) == (0, 5)
     assert (model.reward_units, model.reward_layers) == (300, 3)
     assert (model.latent_noise, model.latent_samples) == ("independent", 1)
     assert not model.normalise
@@ -1344,7 +1367,8 @@ def test_the_defaults_are_planets() -> None:
         *((ModelConfig, name, 0) for name in ("vector_units", "reward_units", "latent_samples")),
         *((ModelConfig, name, -1) for name in ("vector_layers", "reward_layers")),
         (ModelConfig, "min_std", 0.0),
-        (ModelConfig, "image_layers", -1),
+        *((ModelConfig, name, -1) for name in ("image_layers", "decoder_depth")),
+        *((ModelConfig, "image_bits", value) for value in (0, 9)),
         *((LossConfig, name, -0.1) for name in ("free_nats", "kl_scale", "reward_scale")),
         (LossConfig, "observation_scale", -0.1),
         *((LossConfig, "kl_balance", value) for value in (-0.1, 1.1)),

@@ -227,7 +227,9 @@ def _laptop() -> Config:
             stoch=20,
             hidden=100,
             activation="elu",
+            image_bits=8,
             image_depth=8,
+            decoder_depth=24,
             image_layers=2,
             vector_units=200,
             reward_units=100,
@@ -235,7 +237,7 @@ def _laptop() -> Config:
             latent_noise="shared",
             normalise=True,
         ),
-        loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.2),
+        loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.06),
         planner=PlannerConfig(
             horizon=15, num_iterations=5, initial_std=1.0, execute="mean", candidate_decay=0.7
         ),
@@ -269,7 +271,6 @@ def _quick() -> Config:
             first_updates=1000,
             updates_per_episode=100,
             learning_rate=1e-3,
-            averaging=0.0,
             batch_size=20,
             evaluate_every=10,
             video_every=0,

@@ -27,6 +27,12 @@ class ModelConfig:
     """Nonlinearity of all layers but the GRU's."""
     image_depth: int = 32
     """Channels of the first convolution; the others are multiples of it."""
+    image_bits: int = 5
+    """Bits of an image's numbers that are seen, 1 to 8. With fewer than 8 the rest is noise, as in
+    PlaNet, so that no one learns the steps; it also blurs where a thing is."""
+    decoder_depth: int = 0
+    """Channels of the decoder's last layer but one, likewise; 0: ``image_depth``. To draw a few
+    frames well teaches more than to draw many badly (`loss.decode_fraction`)."""
     image_layers: int = 0
     """Dense layers of ``vector_units`` between the state and the image decoder's first. PlaNet has
     none, and so needs many channels to draw something thin from the few numbers that place it."""
@@ -52,11 +58,14 @@ class ModelConfig:
         for name in ("deter", "stoch", "hidden", "image_depth", "vector_units", "vector_layers"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
-        if not self.image_layers >= 0:
-            raise ConfigError(f"model.image_layers must not be negative, got {self.image_layers}.")
+        for name in ("decoder_depth", "image_layers"):
+            if not getattr(self, name) >= 0:
+                raise ConfigError(f"model.{name} must not be negative, got {getattr(self, name)}.")
         for name in ("reward_units", "reward_layers", "latent_samples"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
+        if not 1 <= self.image_bits <= 8:
+            raise ConfigError(f"model.image_bits must be 1 to 8, got {self.image_bits}.")
         for name, known in (("activation", ACTIVATIONS), ("latent_noise", LATENT_NOISE)):
             value = getattr(self, name)
             if value not in known:

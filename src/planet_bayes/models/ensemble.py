@@ -63,12 +63,14 @@ class WorldModel(nn.Module):
         if config.normalise:
             self.scaling = Scaling(observation_shape)
         if self.is_image:
+            depth = config.decoder_depth or config.image_depth
             self._chunk = chunk_size(observation_shape[0], config.image_depth)
+            self._decoder_chunk = chunk_size(observation_shape[0], depth)
             self.encoder, embed = image_encoder(observation_shape, config.image_depth, activation)
             self.decoder: nn.Module = image_decoder(
                 observation_shape,
                 features,
-                config.image_depth,
+                depth,
                 activation,
                 config.vector_units,
                 config.image_layers,
@@ -93,8 +95,8 @@ class WorldModel(nn.Module):
         )
 
     def prepare(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Return observations as the networks see them: images dithered, all of them scaled."""
-        inputs = preprocess(observation, generator)
+        """Return observations as the networks see them: images in ±0.5, all of them scaled."""
+        inputs = preprocess(observation, generator, self.config.image_bits)
         return inputs if self.scaling is None else self.scaling.scaled(inputs)
 
     def encode(self, inputs: Tensor) -> Tensor:
@@ -210,7 +212,7 @@ class WorldModel(nn.Module):
         row = torch.arange(self.members, device=index.device).unsqueeze(-1)
         chosen = features[row, index]
         if self.is_image and inputs.device.type == "cpu":
-            return decoding_error(self.decoder, chosen, inputs, index, weight, self._chunk)
+            return decoding_error(self.decoder, chosen, inputs, index, weight, self._decoder_chunk)
         target = inputs[row if inputs.shape[0] > 1 else 0, index]
         error = losses.squared_error(target, self.decode(chosen), target.ndim - 2)
         return (error * weight).sum(-1)

@@ -30,21 +30,31 @@ def glorot_(module: nn.Module, generator: Generator) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def preprocess(observation: Tensor, generator: Generator) -> Tensor:
+BITS = 8  # of which a camera's image has this many
+
+
+def preprocess(observation: Tensor, generator: Generator, bits: int = 5) -> Tensor:
     """Return what the networks see: vectors as they are, images ``[..., 3, S, S]`` in ±0.5.
 
     Images are cut to 5 bits and dithered with uniform noise, as in PlaNet, so that the
-    decoder's Gaussian density cannot be driven up by fitting quantisation steps.
+    decoder's Gaussian density cannot be driven up by fitting quantisation steps. With all of
+    their 8 bits the steps are too small for that, and no noise is added.
     """
     if observation.dtype != torch.uint8:
         return observation
-    coarse = observation.movedim(-1, -3).float().div_(8).floor_()
+    image = observation.movedim(-1, -3).float()
+    if bits == BITS:
+        return centred(image)
+    coarse = image.div_(2 ** (BITS - bits)).floor_()
     dither = torch.rand(coarse.shape, generator=generator, device=coarse.device)
-    return coarse.add_(dither).div_(32).sub_(0.5)
+    return coarse.add_(dither).div_(2**bits).sub_(0.5)
 
 
 def centred(mean: Tensor) -> Tensor:
-    """Return, in ±0.5, the mean of what `preprocess` makes of images with this mean."""
+    """Return, in ±0.5, what `preprocess` makes of an image with its 8 bits, or of a mean of some.
+
+    To the mean of dithered ones it is the nearest that can be said.
+    """
     return (mean + 0.5) / LEVELS - 0.5
 
 
