@@ -71,9 +71,12 @@ def departures(config: Config) -> dict[str, str]:
         "loss.decode_fraction": f"{config.loss.decode_fraction:g}".replace("1", "all"),
         "train.learning_rate": f"{train.learning_rate:g}",
         "train.averaging": f"{train.averaging:g}" if train.averaging else "off",
-        "model.latent_noise": {"shared": "one for all", "independent": "one each"}[
-            model.latent_noise
-        ],
+        "model.latent_noise": {
+            "shared": "one for all",
+            "independent": "one each",
+            "mean": "none",
+        }[model.latent_noise],
+        "model.belief": {"sample": "a sample", "mean": "the mean"}[model.belief],
         "planner.initial_std": f"{planner.initial_std:g}, {execute}",
         "planner.candidate_decay": f"{planner.candidate_decay:g}",
         "planner.min_std": f"{planner.min_std:g}",

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -353,10 +353,12 @@ def test_the_gradient_is_the_objectives_slope() -> None:
     assert terms["total"].shape == (3,)
 
 
+@pytest.mark.parametrize("kind", ["sample", "mean"])
 def test_filter_is_one_step_from_the_belief_for_every_member(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, kind: Literal["sample", "mean"]
 ) -> None:
     model = build(3).double()
+    model.config = dataclasses.replace(model.config, belief=kind)
     belief = random_belief(model, 2, 3)
     action = torch.tensor([[0.3, -0.7], [1.0, 0.1]]).double()
     observation = torch.randn(2, 4, generator=seeded(1)).double()
@@ -364,7 +366,10 @@ def test_filter_is_one_step_from_the_belief_for_every_member(
     got = model.filter(belief, action, observation, seeded(4))
     noise, encoder = calls[0][3], dense_layers(model.encoder)
     assert noise.shape == (3, 2, 3)
-    assert len(noise.unique()) == noise.numel()  # each member, each problem its own draw
+    if kind == "sample":
+        assert len(noise.unique()) == noise.numel()  # each member, each problem its own draw
+    else:
+        assert not noise.any()
     for e, cell in enumerate(cells(model)):
         for b in range(2):
             embed = ref.multilayer(to_numpy(observation[b]), encoder, "elu")
@@ -1199,6 +1204,7 @@ MODEL_BEHAVIOUR: dict[str, Any] = {
     "image_bits": 4,
     "activation": "silu",
     "latent_noise": "shared",
+    "belief": "mean",
     "latent_samples": 2,
     "normalise": True,
 }
@@ -1214,7 +1220,9 @@ def outputs(changes: dict[str, Any], shape: tuple[int, ...]) -> tuple[list[Tenso
         rewards = model.imagine(
             model.rssm.initial(1), torch.full((1, 3, 4, ACTIONS), 0.5), seeded(2)
         )
-    return list(model.parameters()), [*terms.values(), rewards]
+        seen = make_batch(1, 2, 1, shape).observation[0, :, 0]
+        belief = model.filter(model.rssm.initial(2), torch.zeros(2, ACTIONS), seen, seeded(3))
+    return list(model.parameters()), [*terms.values(), rewards, belief.deter, belief.stoch]
 
 
 def same(left: list[Tensor], right: list[Tensor]) -> bool:
@@ -1355,6 +1363,7 @@ def test_the_defaults_are_planets() -> None:
     assert (model.decoder_depth, model.image_bits) == (0, 5)
     assert (model.reward_units, model.reward_layers) == (300, 3)
     assert (model.latent_noise, model.latent_samples) == ("independent", 1)
+    assert model.belief == "sample"
     assert not model.normalise
     assert (loss.free_nats, loss.kl_balance, loss.kl_scale) == (3.0, None, 1.0)
     assert (loss.reward_scale, loss.observation_scale, loss.decode_fraction) == (10.0, 1.0, 1.0)

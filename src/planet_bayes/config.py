@@ -234,7 +234,8 @@ def _laptop() -> Config:
             vector_units=200,
             reward_units=100,
             reward_layers=2,
-            latent_noise="shared",
+            latent_noise="mean",
+            belief="mean",
             normalise=True,
         ),
         loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.06),
@@ -263,7 +264,9 @@ def _quick() -> Config:
         laptop,
         threads=1,  # its products are small: a second thread gains a tenth, and waits if disturbed
         env=EnvConfig(observation="sensors"),
-        model=dataclasses.replace(laptop.model, vector_units=100),
+        model=dataclasses.replace(
+            laptop.model, vector_units=100, latent_noise="shared", belief="sample"
+        ),
         loss=dataclasses.replace(laptop.loss, decode_fraction=1.0),
         train=dataclasses.replace(
             laptop.train,

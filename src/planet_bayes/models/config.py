@@ -9,6 +9,7 @@ from planet_bayes.errors import ConfigError, nearest
 from planet_bayes.models.rssm import ACTIVATIONS
 
 LATENT_NOISE = ("independent", "shared", "mean")
+BELIEFS = ("sample", "mean")
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,9 @@ class ModelConfig:
     latent_noise: Literal["independent", "shared", "mean"] = "independent"
     """In imagination, each candidate draws its own latent noise (the paper's), or all
     candidates of a member share one draw (their ranking is less noisy), or none is drawn."""
+    belief: Literal["sample", "mean"] = "sample"
+    """What the agent takes from each member's posterior as the state to plan from: a sample (the
+    paper's), or its mean, which is steadier where the posterior is wide. Learning samples."""
     normalise: bool = False
     """Scale each sensor and the reward by mean and std of the episodes so far, so that all count
     alike in the objective; of images, take the mean image away and scale the rest as one."""
@@ -66,7 +70,11 @@ class ModelConfig:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
         if not 1 <= self.image_bits <= 8:
             raise ConfigError(f"model.image_bits must be 1 to 8, got {self.image_bits}.")
-        for name, known in (("activation", ACTIVATIONS), ("latent_noise", LATENT_NOISE)):
+        for name, known in (
+            ("activation", ACTIVATIONS),
+            ("latent_noise", LATENT_NOISE),
+            ("belief", BELIEFS),
+        ):
             value = getattr(self, name)
             if value not in known:
                 raise ConfigError(

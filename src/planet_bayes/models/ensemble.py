@@ -222,12 +222,15 @@ class WorldModel(nn.Module):
     ) -> Belief:
         """Return every member's belief after ``action`` ``[B, A]`` led to ``observation``.
 
-        Algorithm 3, lines 1 to 3. At an episode's first step the zero belief and zero action
-        go through the GRU too, as they do at the start of each training sequence.
+        Algorithm 3, lines 1 to 3; with ``belief`` "mean", the posterior's mean for a sample.
+        At an episode's first step the zero belief and zero action go through the GRU too, as
+        they do at the start of each training sequence.
         """
         inputs = self.prepare(observation, generator)
         embed = self.encode(inputs).expand(self.members, -1, -1)
         noise = torch.randn(belief.stoch.shape, generator=generator, device=embed.device)
+        if self.config.belief == "mean":
+            noise.zero_()
         action = action.expand(self.members, -1, -1)
         return self.rssm.observe_step(belief, action, self.rssm.embed_part(embed), noise)[0]
 
