@@ -264,9 +264,7 @@ def _quick() -> Config:
         laptop,
         threads=1,  # its products are small: a second thread gains a tenth, and waits if disturbed
         env=EnvConfig(observation="sensors"),
-        model=dataclasses.replace(
-            laptop.model, vector_units=100, latent_noise="shared", belief="sample"
-        ),
+        model=dataclasses.replace(laptop.model, vector_units=100),
         loss=dataclasses.replace(laptop.loss, decode_fraction=1.0),
         train=dataclasses.replace(
             laptop.train,
