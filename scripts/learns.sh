@@ -6,7 +6,6 @@ bin=.venv/bin
 case "${1-}${2:+ task}${3:+ seed}" in
 "sensors task seed" | "pixels task seed")
 	case "$1-$2" in
-	sensors-cartpole_swingup | sensors-cup_catch) episodes=60 ;;
 	sensors-finger_spin) episodes=25 ;;
 	sensors-*) episodes=60 ;;
 	pixels-*) episodes=100 ;;

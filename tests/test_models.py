@@ -941,6 +941,19 @@ def test_images_are_cut_to_five_bits_and_dithered() -> None:
     assert torch.equal(seen, preprocess(image, seeded(0)))
 
 
+def test_images_decoded_in_parts_give_the_same_loss_and_gradient() -> None:
+    model, batch = build(2, IMAGE), make_batch(2, 2, 4, IMAGE)
+    found = []
+    for size in (1000, 3):
+        model._decoder_chunk = size
+        found.append(gradients(model, batch, PLAIN, seed=3))
+    (terms, whole), (again, parts) = found
+    for name in terms:
+        torch.testing.assert_close(terms[name], again[name])
+    for name in whole:
+        torch.testing.assert_close(whole[name], parts[name], rtol=1e-3, atol=1e-5)
+
+
 @pytest.mark.parametrize("bits", [1, 7])
 def test_bits_that_are_not_seen_are_noise(bits: int) -> None:
     image = torch.arange(256, dtype=torch.uint8).repeat(48).reshape(1, 64, 64, 3)

@@ -439,9 +439,8 @@ def test_learned_weights_and_their_average_are_both_saved(
         learner.update(replay, number)
     saved = checkpoint.save(tmp_path, learner.config, learner, checkpoint.Progress())
     checkpoint.load_learner(saved, other)
-    acting = (
-        learner.acting if after else learner.model
-    )  # whoever stops averaging goes on as learned
+    # Whoever stops averaging goes on as learned.
+    acting = learner.acting if after else learner.model
     for left, right in ((learner.model, other.model), (acting, other.acting)):
         found = weights_of(right)
         for name, value in weights_of(left).items():

@@ -211,7 +211,7 @@ class WorldModel(nn.Module):
         """Return each member's weighted error ``[E]`` on the frames ``index`` ``[E, F]``."""
         row = torch.arange(self.members, device=index.device).unsqueeze(-1)
         chosen = features[row, index]
-        if self.is_image and inputs.device.type == "cpu":
+        if self.is_image and inputs.device.type == "cpu" and index.numel() > self._decoder_chunk:
             return decoding_error(self.decoder, chosen, inputs, index, weight, self._decoder_chunk)
         target = inputs[row if inputs.shape[0] > 1 else 0, index]
         error = losses.squared_error(target, self.decode(chosen), target.ndim - 2)

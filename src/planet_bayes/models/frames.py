@@ -45,15 +45,8 @@ def decoding_error(
     ``features`` is ``[E, F, X]``; ``index`` and ``weight`` ``[E, F]`` name and weigh the frame
     that each must match, out of ``frames`` ``[E or 1, N, 3, S, S]``. Since nothing but an error
     comes out, gradients are computed along with it, ``size`` frames at a time, and a decoded
-    frame is forgotten before the next is made. Where all members' frames are no more than
-    ``size``, they are decoded together and forgotten after the backward pass.
+    frame is forgotten before the next is made.
     """
-    if index.numel() <= size:
-        own = frames.movedim(-3, -1)  # as they lie in memory
-        row = torch.arange(len(own)).unsqueeze(-1)
-        target = own[row, index].flatten(0, 1).movedim(-1, -3)
-        error = squared_error(target, decoder(features.flatten(0, 1)), 3)
-        return (error.unflatten(0, index.shape) * weight).sum(-1)
     parameters = [weight for weight in decoder.parameters() if weight.requires_grad]
     if torch.is_grad_enabled() and (features.requires_grad or parameters):
         return _DecodingError.apply(decoder, features, frames, index, weight, size, *parameters)

@@ -17,7 +17,8 @@ _LAYOUTS: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = 
     64: ((1, 2, 4, 8), (4, 2, 1), (5, 5, 6, 6)),
     32: ((1, 2, 4), (2, 1), (5, 5, 8)),
 }
-LEVELS = 256  # of a pixel
+BITS = 8  # of a pixel
+LEVELS = 2**BITS
 _FLAT = {64: 32, 32: 16}  # units of the decoder's dense layer (× depth)
 
 
@@ -28,9 +29,6 @@ def glorot_(module: nn.Module, generator: Generator) -> None:
             nn.init.xavier_uniform_(layer.weight, generator=generator)
             assert layer.bias is not None
             nn.init.zeros_(layer.bias)
-
-
-BITS = 8  # of which a camera's image has this many
 
 
 def preprocess(observation: Tensor, generator: Generator, bits: int = 5) -> Tensor:
