@@ -28,9 +28,9 @@ from planet_bayes.models import (
 from planet_bayes.models.networks import image_decoder, image_encoder
 from planet_bayes.models.scaling import Scaling
 from planet_bayes.planner import Bounds, PlannerConfig, plan
-from planet_bayes.replay import Replay
 from planet_bayes.training.learner import Learner
-from planet_bayes.types import Belief, Episode, SequenceBatch
+from planet_bayes.types import Belief, SequenceBatch
+from tiny_run import filled_replay
 
 TINY = ModelConfig(
     deter=6,
@@ -678,16 +678,7 @@ def test_a_shared_batch_is_the_same_batch_for_every_member(
 def test_learner_samples_batches_as_they_are_shared(
     tmp_path: Path, sharing: str, lead: tuple[int, int]
 ) -> None:
-    replay = Replay(tmp_path / "episodes")
-    rng = np.random.default_rng(0)
-    for _ in range(4):
-        replay.add(
-            Episode(
-                rng.normal(size=(12, 4)).astype(np.float32),
-                rng.uniform(-1, 1, (12, ACTIONS)).astype(np.float32),
-                rng.normal(size=12).astype(np.float32),
-            )
-        )
+    replay = filled_replay(tmp_path / "episodes", ACTIONS)
     config = Config(
         num_members=3,
         train=TrainConfig(batch_size=7, sequence_length=5, batch_sharing=sharing),

@@ -18,12 +18,11 @@ from planet_bayes.config import Config
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
 from planet_bayes.models import WorldModel
-from planet_bayes.replay import Replay
 from planet_bayes.rng import torch_stream
 from planet_bayes.training import Event, Trainer, checkpoint
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import read_metrics
-from planet_bayes.types import Episode
+from tiny_run import filled_replay
 
 
 def stop_after(calls: int) -> Callable[[], bool]:
@@ -378,21 +377,6 @@ def test_run_folders_that_are_none(tmp_path: Path, reference: Path, tiny: Config
         runs.train(tiny, reference)
 
 
-def filled(folder: Path) -> Replay:
-    """Return a replay of a few episodes of the tiny task's shapes."""
-    replay = Replay(folder)
-    rng = np.random.default_rng(0)
-    for _ in range(3):
-        replay.add(
-            Episode(
-                rng.normal(size=(12, 4)).astype(np.float32),
-                rng.uniform(-1, 1, (12, 2)).astype(np.float32),
-                rng.normal(size=12).astype(np.float32),
-            )
-        )
-    return replay
-
-
 def learner_of(config: Config, averaging: float) -> Learner:
     config = dataclasses.replace(
         config, train=dataclasses.replace(config.train, averaging=averaging)
@@ -406,7 +390,7 @@ def weights_of(model: WorldModel) -> dict[str, np.ndarray]:
 
 
 def test_the_agent_acts_with_the_average_of_the_last_weights(tiny: Config, tmp_path: Path) -> None:
-    replay = filled(tmp_path / "episodes")
+    replay = filled_replay(tmp_path / "episodes")
     plain, averaging = learner_of(tiny, 0.0), learner_of(tiny, 0.3)
     assert plain.acting is plain.model
     expected = weights_of(averaging.model)
@@ -433,7 +417,7 @@ def test_the_agent_acts_with_the_average_of_the_last_weights(tiny: Config, tmp_p
 def test_learned_weights_and_their_average_are_both_saved(
     tiny: Config, tmp_path: Path, before: float, after: float
 ) -> None:
-    replay = filled(tmp_path / "episodes")
+    replay = filled_replay(tmp_path / "episodes")
     learner, other = learner_of(tiny, before), learner_of(tiny, after)
     for number in range(3):
         learner.update(replay, number)

@@ -1,9 +1,15 @@
 """A run of a second or two: the toy task from sensors, a model of a few units."""
 
+from pathlib import Path
+
+import numpy as np
+
 from planet_bayes.config import Config, TrainConfig
 from planet_bayes.envs import EnvConfig
 from planet_bayes.models import LossConfig, ModelConfig
 from planet_bayes.planner import PlannerConfig
+from planet_bayes.replay import Replay
+from planet_bayes.types import Episode
 
 TINY = Config(
     task="toy_reach",
@@ -36,3 +42,18 @@ TINY = Config(
         video_every=0,
     ),
 )
+
+
+def filled_replay(folder: Path, actions: int = 2) -> Replay:
+    """Return a replay of a few random episodes of 12 steps and 4 sensors."""
+    replay = Replay(folder)
+    rng = np.random.default_rng(0)
+    for _ in range(4):
+        replay.add(
+            Episode(
+                rng.normal(size=(12, 4)).astype(np.float32),
+                rng.uniform(-1, 1, (12, actions)).astype(np.float32),
+                rng.normal(size=12).astype(np.float32),
+            )
+        )
+    return replay

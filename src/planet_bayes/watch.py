@@ -121,13 +121,12 @@ class Watcher:
         now = time.monotonic()
         if self.began is None and self.rows:  # the first iteration has more updates than others
             self.began = (now, completed)
+        began, start = self.began or (now, completed)
         left = ""
-        done = completed - self.began[1] if self.began else 0.0
-        if self.began and done >= 0.5:
-            pace = (now - self.began[0]) / done
-            left = (
-                f"about {self._minutes(pace * (self.config.train.episodes + 1 - completed))} left"
-            )
+        if completed - start >= 0.5:
+            pace = (now - began) / (completed - start)
+            seconds = pace * (self.config.train.episodes + 1 - completed)
+            left = f"about {self._minutes(seconds)} left"
         self.bar.update(self.task, completed=completed, description=text, left=left)
 
     @staticmethod

@@ -202,8 +202,8 @@ def load_learner(checkpoint: Path, learner: Learner) -> None:
 
     A run that did not average, or no longer does, goes on from the weights that were learned.
     """
-    load_model(checkpoint, learner.acting)
-    put_tensors(model_tensors(learner.acting), learner.model)
+    for model in {learner.acting, learner.model}:
+        load_model(checkpoint, model)
     path = checkpoint / OPTIMISER
     tensors = _load_tensors(path)
     for name, parameter in learner.model.named_parameters():
