@@ -10,7 +10,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
+from planet_bayes import bench
 from planet_bayes.cli import main
+from planet_bayes.config import PRESETS
 from planet_bayes.memory import PeakMemory
 from planet_bayes.models import LossConfig, ModelConfig, WorldModel, arithmetic, ensemble
 from planet_bayes.models.losses import squared_error
@@ -92,6 +94,18 @@ def test_the_arithmetic_of_updating_is_what_pytorch_counts(
     # Autograd leaves out one product that is counted: the zero belief needs no gradient.
     first = 2.0 * (SMALL.stoch + ACTIONS) * SMALL.hidden * 2 * batch
     assert counted(update) == expected - first
+
+
+@pytest.mark.parametrize(
+    ("preset", "members", "expected"),
+    [("paper", 5, 1.0), ("paper", 1, 1.0), ("laptop", 5, 0.3), ("laptop", 1, 0.3)],
+)
+def test_as_many_frames_are_decoded_as_the_settings_say(
+    preset: str, members: int, expected: float
+) -> None:
+    """At the most one batch in all, whatever the number of members that is measured."""
+    loss = bench._resized(PRESETS[preset], members).loss
+    assert members * loss.decode_fraction == pytest.approx(expected)
 
 
 def test_peak_memory_sees_what_was_freed() -> None:

@@ -35,6 +35,24 @@ def test_points_and_steps_are_lined_up(monkeypatch: pytest.MonkeyPatch) -> None:
     np.testing.assert_allclose(found.disagreement, 0, atol=1e-6)
 
 
+def test_the_future_is_foreseen_from_what_the_agent_plans_from() -> None:
+    """From samples of the posterior, or, as the setting says, from its mean."""
+    rng = np.random.default_rng(0)
+    episode = Episode(
+        rng.normal(size=(20, 2)).astype(np.float32),
+        rng.uniform(-1, 1, (20, 1)).astype(np.float32),
+        rng.normal(size=20).astype(np.float32),
+    )
+    for belief in ("sample", "mean"):
+        config = dataclasses.replace(TINY, belief=belief, latent_noise="mean")
+        model = WorldModel((2,), 1, 2, config, torch.Generator().manual_seed(0))
+        one, other = (
+            foresee(model, episode, 4, 3, torch.Generator().manual_seed(seed)).predicted
+            for seed in (1, 2)
+        )
+        assert np.array_equal(one, other) == (belief == "mean")
+
+
 def test_errors_and_correlations_are_by_step() -> None:
     real = np.array([[1.0, 2.0], [3.0, 0.0]])
     found = Foresight(real + np.array([0.0, 0.5]), real, np.zeros((2, 2)))

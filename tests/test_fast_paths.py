@@ -110,7 +110,7 @@ def test_encoding_in_parts_changes_nothing(size: int) -> None:
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("size", [2, 5, 14, 15])
+@pytest.mark.parametrize("size", [2, 5])
 def test_decoding_in_parts_changes_nothing(groups: int, size: int) -> None:
     """Nor does it if members' errors are weighed apart, though they share the decoder."""
     torch.manual_seed(0)
@@ -256,7 +256,7 @@ def test_imagination_is_the_plain_rollout(
     monkeypatch: pytest.MonkeyPatch, activation: str, rows: int, noise: str
 ) -> None:
     monkeypatch.setattr(imagination, "ROWS", rows)
-    model = build(3, activation=activation, latent_noise=noise, latent_samples=2)
+    model = build(3, activation=activation, latent_noise=noise)
     fast, plain = both_ways(model, 5)
     torch.testing.assert_close(fast, plain, rtol=1e-10, atol=1e-12)
 

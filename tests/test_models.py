@@ -254,8 +254,10 @@ def test_rollout_is_the_equations(members: int, activation: str) -> None:
 
 
 @pytest.mark.parametrize("members", [1, 3])
-@pytest.mark.parametrize("latent_noise", ["independent", "shared", "mean"])
-@pytest.mark.parametrize("samples", [1, 2])
+@pytest.mark.parametrize(
+    ("latent_noise", "samples"),
+    [("independent", 1), ("independent", 2), ("shared", 1), ("shared", 2), ("mean", 1)],
+)
 def test_imagining_is_the_equations(
     monkeypatch: pytest.MonkeyPatch, members: int, latent_noise: str, samples: int
 ) -> None:
@@ -935,14 +937,15 @@ def test_images_are_cut_to_five_bits_and_dithered() -> None:
 def test_images_decoded_in_parts_give_the_same_loss_and_gradient() -> None:
     model, batch = build(2, IMAGE), make_batch(2, 2, 4, IMAGE)
     found = []
-    for size in (1000, 3):
+    for size in (16, 15, 3):  # 2 members of 2 × 4 frames: at once, or in parts
         model._decoder_chunk = size
         found.append(gradients(model, batch, PLAIN, seed=3))
-    (terms, whole), (again, parts) = found
-    for name in terms:
-        torch.testing.assert_close(terms[name], again[name])
-    for name in whole:
-        torch.testing.assert_close(whole[name], parts[name], rtol=1e-3, atol=1e-5)
+    terms, whole = found[0]
+    for again, parts in found[1:]:
+        for name in terms:
+            torch.testing.assert_close(terms[name], again[name])
+        for name in whole:
+            torch.testing.assert_close(whole[name], parts[name], rtol=1e-3, atol=1e-5)
 
 
 @pytest.mark.parametrize("bits", [1, 7])
@@ -1152,7 +1155,7 @@ def imagined(model: WorldModel, num: int, seed: int = 9) -> Tensor:
 @pytest.mark.parametrize("samples", [1, 3])
 def test_equal_candidates_get_equal_rewards_if_noise_is_shared(samples: int) -> None:
     spread = {}
-    for kind in ("shared", "independent", "mean"):
+    for kind in ("shared", "independent", "mean") if samples == 1 else ("shared", "independent"):
         model = repeat_first_member(build(1, latent_noise=kind, latent_samples=samples), 2)
         rewards = imagined(model, 6)
         assert rewards.shape == (2, 6, 2 * samples, 4)
@@ -1165,7 +1168,7 @@ def test_equal_candidates_get_equal_rewards_if_noise_is_shared(samples: int) -> 
             # Members are equal, so particles differ by their noise alone: each has its own.
             assert (rewards[:, 0].std(1) > 1e-3).all()
     assert spread["shared"].max() < 1e-6  # float rounding
-    assert spread["mean"].max() < 1e-6
+    assert samples > 1 or spread["mean"].max() < 1e-6
     assert spread["independent"].min() > 1e-3
 
 
@@ -1391,3 +1394,8 @@ def test_the_defaults_are_planets() -> None:
 def test_settings_out_of_range_are_refused_by_name(kind: Any, name: str, value: Any) -> None:
     with pytest.raises(ConfigError, match=name):
         kind(**{name: value})
+
+
+def test_samples_that_would_all_be_the_same_are_refused() -> None:
+    with pytest.raises(ConfigError, match="latent_samples is 2"):
+        ModelConfig(latent_noise="mean", latent_samples=2)

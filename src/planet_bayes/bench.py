@@ -279,17 +279,19 @@ def _gemm_rate() -> float:
 def _resized(config: Config, members: int) -> Config:
     """Return the same work with another number of members: trajectories, frames decoded.
 
-    An update is one batch that all members see, whatever E, and each decodes its share of it.
+    An update is one batch that all members see, whatever E, and each decodes its share of it:
+    of the whole batch, or of what the settings decode if that is less.
     """
     single: MethodName = "m_only" if METHODS[config.method][1] else "planet"
     particles = config.members * config.model.latent_samples
     trajectories = config.num_trajectories or config.planner.num_candidates * particles
+    decoded = min(1.0, config.members * config.loss.decode_fraction)
     return dataclasses.replace(
         config,
         method=config.method if members > 1 else single,
         num_members=members,
         num_trajectories=trajectories,
-        loss=dataclasses.replace(config.loss, decode_fraction=1 / members),
+        loss=dataclasses.replace(config.loss, decode_fraction=decoded / members),
         planner=dataclasses.replace(config.planner, converged_std=0.0),  # all iterations
         train=dataclasses.replace(config.train, batch_sharing="shared"),
     )

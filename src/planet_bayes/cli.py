@@ -46,8 +46,8 @@ class Train:
     """Folder for the run; by default one under runs/, named after what is run."""
     resume: Path | None = None
     """Go on with the run in this folder, from its last checkpoint. Its settings are kept;
-    how long it lasts, how often it is looked at, on what it runs and the learning rate may be
-    changed."""
+    how long it lasts, how often it is looked at, on what it runs, the learning rate and the
+    averaging of weights may be changed."""
     config: Annotated[Config, tyro.conf.arg(name="")] = dataclasses.field(
         default_factory=lambda: PRESETS["quick"]
     )

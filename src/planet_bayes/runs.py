@@ -21,12 +21,14 @@ from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.training import Event, Trainer, build_model, checkpoint, evaluate_agent
 
 # What may differ from the saved configuration when a run goes on: how long it lasts, how often
-# it is looked at, on what it runs; and the step size, for a run that became unstable.
+# it is looked at, on what it runs; the step size, for a run that became unstable; and whether
+# the agent acts with an average of the weights.
 RESUMABLE = (
     "threads",
     "device",
     "env.timeout",
     "train.learning_rate",
+    "train.averaging",
     "train.episodes",
     "train.evaluate_every",
     "train.evaluate_last",

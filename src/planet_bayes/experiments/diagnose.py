@@ -66,13 +66,13 @@ class Foresight:
 def foresee(
     model: WorldModel, episode: Episode, horizon: int, every: int, generator: torch.Generator
 ) -> Foresight:
-    """Imagine from every few steps of an episode with the actions that were taken."""
+    """Imagine from every few steps of an episode, as the agent does, with the actions taken."""
     observation = torch.from_numpy(episode.observation)[None]
     action = torch.from_numpy(episode.action)[None, :].expand(model.members, 1, -1, -1)
     inputs = model.prepare(observation, generator)
     embed = model.encode(inputs).expand(model.members, 1, -1, -1)
     steps = embed.shape[2]
-    noise = torch.randn(steps, model.members, 1, model.config.stoch, generator=generator)
+    noise = model.belief_noise((steps, model.members, 1, model.config.stoch), generator)
     seen = model.observe(embed, action, noise)
     points = torch.arange(0, steps - horizon, every)
     start = Belief(seen.deter[:, 0, points], seen.stoch[:, 0, points])

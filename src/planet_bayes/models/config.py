@@ -55,8 +55,7 @@ class ModelConfig:
     """Scale each sensor and the reward by mean and std of the episodes so far, so that all count
     alike in the objective; of images, take the mean image away and scale the rest as one."""
     latent_samples: int = 1
-    """Latent trajectories imagined per member and candidate; more than 1 only adds cost where
-    no noise is drawn."""
+    """Latent trajectories imagined per member and candidate; 1 where no noise is drawn."""
 
     def __post_init__(self) -> None:
         for name in ("deter", "stoch", "hidden", "image_depth", "vector_units", "vector_layers"):
@@ -68,6 +67,11 @@ class ModelConfig:
         for name in ("reward_units", "reward_layers", "latent_samples"):
             if not getattr(self, name) >= 1:
                 raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
+        if self.latent_noise == "mean" and self.latent_samples > 1:
+            raise ConfigError(
+                f"model.latent_samples is {self.latent_samples}, but with model.latent_noise mean "
+                "they would all be the same; choose shared or independent noise."
+            )
         if not 1 <= self.image_bits <= 8:
             raise ConfigError(f"model.image_bits must be 1 to 8, got {self.image_bits}.")
         for name, known in (

@@ -6,6 +6,7 @@ posterior blocks are per member; encoder, decoder and reward head are shared.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -228,11 +229,14 @@ class WorldModel(nn.Module):
         """
         inputs = self.prepare(observation, generator)
         embed = self.encode(inputs).expand(self.members, -1, -1)
-        noise = torch.randn(belief.stoch.shape, generator=generator, device=embed.device)
-        if self.config.belief == "mean":
-            noise.zero_()
+        noise = self.belief_noise(belief.stoch.shape, generator)
         action = action.expand(self.members, -1, -1)
         return self.rssm.observe_step(belief, action, self.rssm.embed_part(embed), noise)[0]
+
+    def belief_noise(self, shape: Sequence[int], generator: Generator) -> Tensor:
+        """Return the posterior's noise in what is planned from; none, if that is its mean."""
+        noise = torch.randn(shape, generator=generator, device=generator.device)
+        return noise.zero_() if self.config.belief == "mean" else noise
 
     def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
         """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``, P = E · samples.

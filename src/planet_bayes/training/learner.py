@@ -36,7 +36,8 @@ class Learner:
                 )
         self.acting = copy.deepcopy(model).eval() if config.train.averaging else model
         if config.train.compile:
-            model.rssm.compile_steps()
+            for one in {model, self.acting}:
+                one.rssm.compile_steps()
         self.optimiser = torch.optim.Adam(
             model.parameters(),
             lr=config.train.learning_rate,
