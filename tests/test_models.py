@@ -25,7 +25,7 @@ from planet_bayes.models import (
     preprocess,
     to_image,
 )
-from planet_bayes.models.networks import image_decoder, image_encoder
+from planet_bayes.models.networks import glorot_, image_decoder, image_encoder
 from planet_bayes.models.scaling import Scaling
 from planet_bayes.planner import Bounds, PlannerConfig, plan
 from planet_bayes.training.learner import Learner
@@ -846,6 +846,19 @@ def test_smaller_images() -> None:
     assert image_encoder((64, 64, 3), 5, "relu")[1] == 8 * 5 * 2 * 2
 
 
+def test_the_encoder_of_small_images_sees_all_of_them() -> None:
+    """At 64×64 PlaNet's does not see the last two rows and columns, and that is left as it is."""
+    for size, blind in ((32, []), (64, [62, 63])):
+        encoder, _ = image_encoder((size, size, 3), 4, "elu")
+        glorot_(encoder, seeded(0))
+        image = torch.randn(1, 3, size, size, generator=seeded(1), requires_grad=True)
+        encoder(image).square().sum().backward()
+        assert image.grad is not None
+        felt = image.grad.abs().sum((0, 1))
+        for axis in (0, 1):
+            assert (felt.sum(axis) == 0).nonzero().flatten().tolist() == blind
+
+
 @pytest.mark.parametrize("shape", [(48, 48, 3), (64, 64, 1), (3, 64, 64), (64, 32, 3), (16, 16, 3)])
 def test_other_image_sizes_are_refused(shape: tuple[int, ...]) -> None:
     with pytest.raises(ConfigError, match="64×64×3"):
@@ -1320,18 +1333,23 @@ def test_scaled_images_have_mean_zero_and_unit_variance() -> None:
     config = dataclasses.replace(TINY, normalise=True)
     model = WorldModel((32, 32, 3), ACTIONS, 2, config, seeded(0))
     assert model.scaling is not None
-    mean, std = images.mean(0), np.sqrt(images.var(0).mean())
-    model.scaling.set(torch.from_numpy(mean), torch.tensor(std), 1.0)
+    mean, variance = images.mean(0), images.var(0)
+    model.scaling.set(torch.from_numpy(mean), torch.from_numpy(images.std(0)), 1.0)
+    divisor = variance + 0.25 * variance.mean()
+    std = np.sqrt(divisor * (variance / divisor).mean())
     inputs = model.prepare(torch.from_numpy(images), seeded(1))
     assert inputs.shape == (200, 3, 32, 32)
     moving, still = inputs[..., 10:20], inputs[..., 20:]
     # Of 32 levels: the rest of rounding is at most half a level, and the dither's is random.
-    step = 256 / 32 / std
+    steps = 256 / 32 / std
+    step = steps.max()
     assert moving.mean(0).abs().max() < step
     assert still.mean(0).abs().max() < step
     assert still.std(0).max() < step / 3
     # Rounding to a level and dithering each add about the variance of a uniform step.
-    assert float(inputs.square().mean()) == pytest.approx(1 + 2 * step**2 / 12, rel=0.01)
+    assert float(inputs.square().mean()) == pytest.approx(
+        1 + 2 * np.square(steps).mean() / 12, rel=0.01
+    )
     features = torch.randn(2, 5, TINY.deter + TINY.stoch, generator=seeded(2))
     with torch.no_grad():
         decoded = model.decode(features).movedim(-3, -1).numpy()
@@ -1347,13 +1365,36 @@ def test_a_scaled_image_counts_as_thirty_sensors(size: int) -> None:
     model, batch = WorldModel(shape, ACTIONS, 2, config, seeded(0)), make_batch(1, 2, 3, shape)
     assert model.scaling is not None
     images = batch.observation.double().flatten(0, 2)
-    model.scaling.set(images.mean(0), images.var(0, correction=0).mean().sqrt(), 1.0)
+    images[:, :3] /= 100  # a part that hardly moves does not change what the whole counts
+    batch = dataclasses.replace(
+        batch, observation=images.to(torch.uint8).reshape(batch.observation.shape)
+    )
+    images = batch.observation.double().flatten(0, 2)
+    model.scaling.set(images.mean(0), images.std(0, correction=0), 1.0)
     with torch.no_grad():
         for weight in model.decoder.parameters():
             weight.zero_()
         terms = model.loss(batch, PLAIN, seeded(1))
     expected = PLAIN.observation_scale * 0.5 * 30
     assert terms["observation"].tolist() == pytest.approx([expected, expected], rel=0.01)
+
+
+def test_dim_pixels_come_nearer_to_bright_ones_and_still_ones_stay_still() -> None:
+    """The cart does not drown the pole, nor does a wall's flicker become a wall that moves."""
+    scaling, std = Scaling((32, 32, 3)), torch.full((32, 32, 3), 0.01)
+    std[:2], std[2:10] = 60.0, 20.0
+    scaling.set(torch.zeros(32, 32, 3), std, 1.0)
+    seen = (std.movedim(-1, 0) / 256) / scaling.observation_std
+    assert seen.square().mean() == pytest.approx(1)
+    bright, dim, still = (float(seen[:, row].mean()) for row in (0, 5, 20))
+    assert 1 < bright / dim < 1.5
+    assert dim / still > 500
+
+
+def test_images_that_never_changed_are_left_at_their_size() -> None:
+    scaling = Scaling((32, 32, 3))
+    scaling.set(torch.full((32, 32, 3), 7.0), torch.zeros(32, 32, 3), 1.0)
+    assert (scaling.observation_std == 1).all()
 
 
 def test_scales_of_what_never_moved_and_of_what_is_far_away() -> None:

@@ -97,7 +97,7 @@ class Moments:
     observation_mean: torch.Tensor
     """``[D]``; of images, ``[S, S, 3]``."""
     observation_std: torch.Tensor
-    """``[D]``; of images, a scalar: the root of their pixels' mean variance."""
+    """The same shape."""
     reward_std: torch.Tensor
     """A scalar."""
 
@@ -190,10 +190,13 @@ class Replay:
         var = second - np.square(first)
         # What is constant leaves a rest of rounding in the difference, in proportion to itself.
         var = np.where(var > 1e-12 * second, var, 0)
-        spread = var[:-1].mean() if len(self._shape) == 3 else var[:-1]
+        mean, std = (
+            torch.from_numpy(one[:-1].reshape(self._shape).astype(np.float32))
+            for one in (first, np.sqrt(var))
+        )
         return Moments(
-            torch.from_numpy(first[:-1].reshape(self._shape).astype(np.float32)),
-            torch.as_tensor(np.sqrt(spread), dtype=torch.float32),
+            mean,
+            std,
             torch.as_tensor(np.sqrt(var[-1]), dtype=torch.float32),
         )
 

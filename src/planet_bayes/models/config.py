@@ -53,7 +53,8 @@ class ModelConfig:
     paper's), or its mean, which is steadier where the posterior is wide. Learning samples."""
     normalise: bool = False
     """Scale each sensor and the reward by mean and std of the episodes so far, so that all count
-    alike in the objective; of images, take the mean image away and scale the rest as one."""
+    alike in the objective; of images, take the mean image away and scale the rest, each pixel
+    by its own std and that of all."""
     latent_samples: int = 1
     """Latent trajectories imagined per member and candidate; 1 where no noise is drawn."""
 

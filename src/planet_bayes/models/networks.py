@@ -11,11 +11,12 @@ from torch import Generator, Tensor, nn
 from planet_bayes.errors import ConfigError
 from planet_bayes.models.rssm import ACTIVATIONS
 
-# Per image size: encoder channels (× depth), then decoder channels (× depth) and kernels.
-# 64 is PlaNet's; 32 drops the innermost layer and keeps the rest alike.
-_LAYOUTS: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
-    64: ((1, 2, 4, 8), (4, 2, 1), (5, 5, 6, 6)),
-    32: ((1, 2, 4), (2, 1), (5, 5, 8)),
+# Per image size: channels (× depth) and kernels of the encoder, then of the decoder.
+# 64 is PlaNet's. 32 drops the innermost layer; with its first kernel the encoder sees the whole
+# image, where one of 4 would not see the last two rows and columns.
+_LAYOUTS: dict[int, tuple[tuple[int, ...], tuple[int, ...], tuple[int, ...], tuple[int, ...]]] = {
+    64: ((1, 2, 4, 8), (4, 4, 4, 4), (4, 2, 1), (5, 5, 6, 6)),
+    32: ((1, 2, 4), (6, 4, 4), (2, 1), (5, 5, 8)),
 }
 BITS = 8  # of a pixel
 LEVELS = 2**BITS
@@ -129,9 +130,10 @@ def image_encoder(shape: tuple[int, ...], depth: int, activation: str) -> tuple[
     size = _check_image(shape)
     parts: list[nn.Module] = []
     channels = 3
-    for multiple in _LAYOUTS[size][0]:
-        parts += [nn.Conv2d(channels, multiple * depth, 4, stride=2), _Activation(activation)]
-        channels, size = multiple * depth, (size - 4) // 2 + 1
+    multiples, kernels, _, _ = _LAYOUTS[size]
+    for multiple, kernel in zip(multiples, kernels, strict=True):
+        parts += [nn.Conv2d(channels, multiple * depth, kernel, stride=2), _Activation(activation)]
+        channels, size = multiple * depth, (size - kernel) // 2 + 1
     return nn.Sequential(*parts, nn.Flatten()), channels * size * size
 
 
@@ -145,7 +147,7 @@ def image_decoder(
 ) -> nn.Sequential:
     """Return PlaNet's transposed-convolutional decoder, after some dense ``layers`` if any."""
     size = _check_image(shape)
-    _, multiples, kernels = _LAYOUTS[size]
+    _, _, multiples, kernels = _LAYOUTS[size]
     channels = _FLAT[size] * depth
     parts: list[nn.Module] = [*mlp(features, hidden, layers, channels, activation), Unflatten()]
     for index, kernel in enumerate(kernels):
