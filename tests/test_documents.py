@@ -79,6 +79,7 @@ def departures(config: Config) -> dict[str, str]:
         "model.belief": {"sample": "a sample", "mean": "the mean"}[model.belief],
         "planner.initial_std": f"{planner.initial_std:g}, {execute}",
         "planner.candidate_decay": f"{planner.candidate_decay:g}",
+        "planner.keep_elites": f"{planner.keep_elites or 'none'}",
         "planner.min_std": f"{planner.min_std:g}",
         "model.activation": names,
         "model.image_bits": f"{model.image_bits}" if pixels else "",

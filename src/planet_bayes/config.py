@@ -240,7 +240,12 @@ def _laptop() -> Config:
         ),
         loss=LossConfig(free_nats=0.0, kl_balance=0.8, decode_fraction=0.06),
         planner=PlannerConfig(
-            horizon=15, num_iterations=5, initial_std=1.0, execute="mean", candidate_decay=0.7
+            horizon=15,
+            num_iterations=5,
+            initial_std=1.0,
+            execute="mean",
+            candidate_decay=0.7,
+            keep_elites=3,
         ),
         train=TrainConfig(
             episodes=100,
