@@ -8,6 +8,7 @@ import pytest
 
 import planet_bayes as pb
 from planet_bayes.config import Config
+from planet_bayes.experiments import changes
 from planet_bayes.experiments.archive import baselines, collect
 
 
@@ -33,3 +34,23 @@ def test_baselines_are_of_both_policies(tmp_path: Path) -> None:
     assert levels.keys() == {"random", "zero"}
     assert levels["random"]["episodes"] == 3
     assert levels["random"]["mean"] != levels["zero"]["mean"]
+
+
+def test_changes_are_rows_and_tasks_columns(tmp_path: Path) -> None:
+    def write(change: str, task: str, seed: int, *returns: str) -> None:
+        folder = tmp_path / change / "planet_bayes" / f"{task}-sensors"
+        folder.mkdir(parents=True, exist_ok=True)
+        rows = [f"{number},1,{value},0.5" for number, value in enumerate(returns)]
+        text = "episode,train_return,evaluation_return,cpu_minutes\n" + "\n".join(rows) + "\n"
+        (folder / f"seed-{seed}.csv").write_text(text)
+
+    write("averaging", "cup_catch", 0, "10", "", "20.4")
+    write("nothing", "cartpole_swingup", 0, "30", "40")
+    write("nothing", "cartpole_swingup", 1, "50", "")
+    write("nothing", "cup_catch", 0, "", "")
+    assert changes.table(tmp_path).splitlines() == [
+        "| without | `cartpole_swingup` | `cup_catch` |",
+        "|---|---|---|",
+        "| nothing | 40, 50 | nan |",
+        "| averaging |  | 20 |",
+    ]
