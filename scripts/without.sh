@@ -7,7 +7,7 @@ settings="nothing averaging means keep_elites normalise seed_episodes agent_weig
 case "${1-}${2:+ task}${3:+ seed}" in
 *" task seed")
 	case "$1" in
-	nothing) set -- "$@" ;;
+	nothing) ;;
 	averaging) set -- "$@" --train.averaging 0 ;;
 	means) set -- "$@" --model.belief sample --model.latent-noise shared ;;
 	keep_elites) set -- "$@" --planner.keep-elites 0 ;;

@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from planet_bayes.experiments.figures import Curve, read_experiment
+from planet_bayes.experiments.figures import Curve, evaluations, read_experiment
 
 PLAIN = "nothing"
 """The folder of the runs in which nothing was changed: the first row."""
@@ -18,7 +18,7 @@ PLAIN = "nothing"
 
 def last(curve: Curve) -> float:
     """Return a run's last evaluation."""
-    seen = [value for value in curve.evaluation_return if value is not None]
+    seen = evaluations(curve)
     return seen[-1] if seen else float("nan")
 
 

@@ -49,6 +49,11 @@ def read_curve(path: Path) -> Curve:
     )
 
 
+def evaluations(curve: Curve) -> list[float]:
+    """Return a run's noise-free evaluations, in their order."""
+    return [value for value in curve.evaluation_return if value is not None]
+
+
 def read_experiment(folder: Path) -> dict[str, list[Curve]]:
     """Return the curves of an experiment by ``method/task``."""
     found: dict[str, list[Curve]] = {}

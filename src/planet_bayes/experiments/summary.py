@@ -12,7 +12,7 @@ import statistics
 import sys
 from pathlib import Path
 
-from planet_bayes.experiments.figures import Curve, read_experiment
+from planet_bayes.experiments.figures import Curve, evaluations, read_experiment
 
 LAST = 10
 """Evaluations that a result is the median of."""
@@ -20,7 +20,7 @@ LAST = 10
 
 def result(curve: Curve) -> tuple[float, int]:
     """Return the median of the last evaluations of a run, and how many there were, up to ten."""
-    seen = [value for value in curve.evaluation_return if value is not None][-LAST:]
+    seen = evaluations(curve)[-LAST:]
     return (statistics.median(seen) if seen else float("nan")), len(seen)
 
 

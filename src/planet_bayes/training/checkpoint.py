@@ -202,8 +202,9 @@ def load_learner(checkpoint: Path, learner: Learner) -> None:
 
     A run that did not average, or no longer does, goes on from the weights that were learned.
     """
+    weights = _load_weights(checkpoint / "model.safetensors", learner.model)
     for model in {learner.acting, learner.model}:
-        load_model(checkpoint, model)
+        put_tensors(weights, model)
     path = checkpoint / OPTIMISER
     tensors = _load_tensors(path)
     for name, parameter in learner.model.named_parameters():
