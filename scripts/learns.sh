@@ -7,8 +7,7 @@ case "${1-}${2:+ task}${3:+ seed}" in
 "sensors task seed" | "pixels task seed")
 	case "$1-$2" in
 	sensors-finger_spin) episodes=25 ;;
-	sensors-*) episodes=60 ;;
-	pixels-*) episodes=100 ;;
+	*) episodes=60 ;;
 	esac
 	preset=quick
 	[ "$1" = sensors ] || preset=laptop
