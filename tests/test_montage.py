@@ -8,7 +8,7 @@ import pytest
 
 import planet_bayes as pb
 from planet_bayes.config import Config
-from planet_bayes.experiments.montage import Options, montage
+from planet_bayes.experiments.montage import Options, film, montage
 
 
 def test_films_are_side_by_side_and_in_real_time(
@@ -20,9 +20,20 @@ def test_films_are_side_by_side_and_in_real_time(
     options = Options(tmp_path / "new" / "both.gif", (path, path), seconds=2.0, rate=10.0, size=32)
     montage(options)
     frames = iio.imread(options.target)
-    assert frames.shape == (13, 32, 64, 3)  # one frame shown for long counts once
-    assert (frames[:, :, :32] == frames[:, :, 32:]).all()
+    assert frames.shape == (12, 32, 128, 3)  # one frame shown for long counts once
+    assert (frames[:, :, :64] == frames[:, :, 64:]).all()
     assert (frames[0] != frames[3]).any()
-    durations = [iio.immeta(options.target, index=index)["duration"] for index in range(13)]
-    assert durations == [100] * 12 + [800]
-    assert capsys.readouterr().out.count("in 2 s") == 2
+    durations = [iio.immeta(options.target, index=index)["duration"] for index in range(12)]
+    assert durations == [100] * 11 + [900]
+    assert capsys.readouterr().out.count("in the whole episode") == 2
+
+
+def test_frames_are_those_of_their_time(tiny: Config, tmp_path: Path) -> None:
+    train = dataclasses.replace(tiny.train, episodes=0)
+    path, _ = pb.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
+    options = Options(tmp_path / "a.gif", (path,), seconds=1.0, rate=10.0, reconstruction=False)
+    all_of_them, total = film(path, options)
+    half, again = film(path, dataclasses.replace(options, rate=5.0))
+    assert all_of_them.shape == (10, 128, 128, 3)
+    assert (half == all_of_them[::2]).all()
+    assert total == again

@@ -1,11 +1,14 @@
 """Trained agents side by side, as one animation.
 
-``python -m planet_bayes.experiments.montage docs/agents.gif runs/A runs/B`` films the first
-seconds of a noise-free episode of each run, in real time, and writes the films beside each other.
+``python -m planet_bayes.experiments.montage docs/agents.gif runs/A runs/B`` films a noise-free
+episode of each run, and writes their first seconds, in real time, beside each other. A film is
+that of `training.video`: what the agent sees, or the environment if it has sensors, and what its
+model reconstructs.
 """
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +20,7 @@ from PIL import Image
 
 from planet_bayes import runs
 from planet_bayes.rng import integer_seed, torch_stream
+from planet_bayes.training.video import PANEL, record_episode
 
 COLOURS = 64
 
@@ -34,36 +38,30 @@ class Options:
     rate: float = 12.5
     """Frames a second."""
     size: int = 128
-    """Pixels on a side, of each film."""
+    """Pixels on a side, of each panel."""
+    reconstruction: bool = True
+    """Is there a second panel for what the model reconstructs?"""
 
 
 def film(path: Path, options: Options) -> tuple[NDArray[np.uint8], float]:
-    """Return frames ``[T, S, S, 3]`` of a run's agent, and the return so far."""
+    """Return frames ``[T, S, W, 3]`` of a run's agent, and the return of the whole episode."""
     run = runs.load_run(path, device="cpu")
     torch.set_num_threads(run.config.threads or 1)
-    env, carry = run.make_env(), run.agent.initial()
-    steps_a_second = env.metadata.get("render_fps") or options.rate
+    seed = integer_seed(run.config.seed, "montage-environment")
     generator = torch_stream(run.config.seed, "montage-agent")
-    frames: list[NDArray[np.uint8]] = []
-    total, step, ended = 0.0, 0, False
-    try:
-        observation, _ = env.reset(seed=integer_seed(run.config.seed, "montage-environment"))
-        while len(frames) < options.seconds * options.rate:
-            # A frame is due whenever the episode's clock has passed its time; after the end of
-            # a short episode its last one is held.
-            if ended or step / steps_a_second >= len(frames) / options.rate:
-                frames.append(_sized(np.asarray(env.render()), options.size))
-                continue
-            action, carry, _ = run.agent.act(carry, observation[None], generator)
-            observation, reward, terminated, truncated, _ = env.step(action[0])
-            total, step, ended = total + float(reward), step + 1, terminated or truncated
-    finally:
-        env.close()
-    return np.stack(frames), total
+    with contextlib.closing(run.make_env()) as env:
+        steps_a_second = env.metadata.get("render_fps") or options.rate
+        frames, total = record_episode(env, run.agent, seed, generator)
+    times = np.arange(round(options.seconds * options.rate)) / options.rate
+    # After the end of a short episode its last frame is held.
+    shown = frames[np.minimum((times * steps_a_second).astype(int), len(frames) - 1)]
+    panels = shown if options.reconstruction else shown[:, :, :PANEL]
+    return np.stack([_sized(frame, options.size) for frame in panels]), total
 
 
-def _sized(frame: NDArray[np.uint8], size: int) -> NDArray[np.uint8]:
-    return np.asarray(Image.fromarray(frame).resize((size, size)))
+def _sized(frame: NDArray[np.uint8], height: int) -> NDArray[np.uint8]:
+    width = frame.shape[1] * height // frame.shape[0]
+    return np.asarray(Image.fromarray(frame).resize((width, height)))
 
 
 def montage(options: Options) -> None:
@@ -71,7 +69,7 @@ def montage(options: Options) -> None:
     films = []
     for path in options.runs:
         frames, total = film(path, options)
-        print(f"{path}: {total:.0f} in {options.seconds:g} s", flush=True)
+        print(f"{path}: {total:.0f} in the whole episode", flush=True)
         films.append(frames)
     options.target.parent.mkdir(parents=True, exist_ok=True)
     write_gif(np.concatenate(films, axis=2), options.target, options.rate)
