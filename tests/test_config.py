@@ -18,7 +18,8 @@ def test_the_paper_preset_has_the_papers_numbers() -> None:
     assert configuration.differences(paper, Config()) == {"planner.min_std"}
     assert not paper.model.normalise
     assert (paper.train.seed_episodes, paper.train.first_updates) == (5, 0)
-    assert (paper.train.agent_weight, paper.train.evaluate_last) == (1, 0)
+    assert (paper.train.agent_weight, paper.train.onset_share) == (1, 0)
+    assert paper.train.evaluate_last == 0
     planner = paper.planner
     assert (planner.candidate_decay, planner.noise_colour, planner.keep_elites) == (1, 0, 0)
     planner = paper.resolved_planner

@@ -28,8 +28,9 @@ from planet_bayes.models import (
 from planet_bayes.models.networks import glorot_, image_decoder, image_encoder
 from planet_bayes.models.scaling import Scaling
 from planet_bayes.planner import Bounds, PlannerConfig, plan
+from planet_bayes.replay import Replay
 from planet_bayes.training.learner import Learner
-from planet_bayes.types import Belief, SequenceBatch
+from planet_bayes.types import Belief, Episode, SequenceBatch
 from tiny_run import filled_replay
 
 TINY = ModelConfig(
@@ -697,6 +698,23 @@ def test_learner_samples_batches_as_they_are_shared(
     assert all(
         torch.isfinite(v).all() for v in learner.model.loss(batch, PLAIN, seeded(0)).values()
     )
+
+
+def test_learner_draws_the_coming_of_rewards_as_often_as_it_is_told(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for number in range(40):
+        reward = np.zeros(60, np.float32)
+        reward[30:] = number == 0  # one episode has any
+        replay.add(
+            Episode(np.ones((60, 4), np.float32), np.ones((60, ACTIONS), np.float32), reward)
+        )
+
+    def share(onset_share: float) -> float:
+        train = TrainConfig(batch_size=400, sequence_length=5, onset_share=onset_share)
+        learner = Learner(build(1), Config(method="planet", train=train))
+        return float((learner.sample(replay, 0).reward.diff(dim=-1) != 0).any(-1).float().mean())
+
+    assert share(0.0) < 0.01 < 0.015 < share(0.03)
 
 
 def test_the_four_methods_differ_in_members_and_components_only() -> None:

@@ -13,7 +13,7 @@ import torch
 
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.models.scaling import Scaling
-from planet_bayes.replay import Replay, read_episode, unpack
+from planet_bayes.replay import Replay, onsets, read_episode, unpack
 from planet_bayes.types import Episode
 
 
@@ -229,3 +229,52 @@ def test_later_episodes_are_drawn_as_often_as_their_weight_says(tmp_path: Path) 
     np.testing.assert_allclose(shares(4, 0.5), np.array([2, 2, 2, 2, 1, 1]) / 10, atol=0.01)
     for early, weight in ((4, 1.0), (0, 3.0), (6, 3.0), (9, 3.0)):
         assert np.array_equal(shares(early, weight), shares(0, 1.0))
+
+
+def sparse(length: int, *rewarded: int) -> Episode:
+    """Return an episode with a reward of 1 at the given steps, whose actions are its steps."""
+    step = np.arange(length, dtype=np.float32)[:, None]
+    return Episode(step, step, np.isin(np.arange(length), rewarded).astype(np.float32))
+
+
+def test_a_reward_comes_where_there_was_none_for_some_steps() -> None:
+    assert onsets(sparse(20, 3, 8, 9, 12, 17).reward).tolist() == [8, 17]  # 3 is too early
+    assert onsets(-sparse(20, 4, 9).reward).tolist() == [4, 9]
+    assert onsets(np.ones(20, np.float32)).tolist() == []
+    assert onsets(np.zeros(3, np.float32)).tolist() == []
+
+
+def test_sequences_hold_the_coming_of_a_reward_as_often_as_asked(tmp_path: Path) -> None:
+    replay, num, length = Replay(tmp_path), 20_000, 10
+    for number in range(50):
+        replay.add(sparse(100, 50, 51) if number == 7 else sparse(100))
+
+    def share(again: Replay, wanted: float) -> float:
+        rng = np.random.default_rng(0)
+        batch = again.sample(rng, 1, num, length, onset_share=wanted)
+        assert bool((batch.action[0, :, :, 0].diff(dim=-1) == 1).all())
+        # The onset itself and the step before it.
+        held = (batch.reward[0, :, 1:] > 0) & (batch.reward[0, :, :-1] == 0)
+        return float(held.any(-1).float().mean())
+
+    chance = share(replay, 0.0)
+    assert chance == pytest.approx(9 / 91 / 50, rel=0.3)
+    assert share(replay, 0.02) == pytest.approx(0.02, abs=0.004)
+    assert share(replay, 0.5) == pytest.approx(20 * 9 / 5000, abs=0.01)  # 20 times chance
+    assert share(replay, chance / 2) == chance  # there are enough: nothing changes
+    restored = Replay(tmp_path)
+    restored.restore(50)
+    assert share(restored, 0.02) == share(replay, 0.02)
+    restored.restore(50, lost=[7])
+    assert share(restored, 0.5) == 0
+
+
+def test_onsets_at_an_end_or_in_a_short_episode_are_drawn_whole(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for one in (sparse(60, 59), sparse(60, 4), sparse(7, 5), *[sparse(60)] * 30):
+        replay.add(one)
+    batch = replay.sample(np.random.default_rng(0), 1, 2000, 10, onset_share=0.9)
+    steps, real = batch.action[0, :, :, 0], batch.mask[0]
+    assert bool((steps.diff(dim=-1)[real[:, 1:] == 1] == 1).all())
+    rewarded = steps[(batch.reward[0] > 0) & (real == 1)]
+    assert set(rewarded.tolist()) == {59, 4, 5}

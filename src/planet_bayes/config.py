@@ -50,6 +50,10 @@ class TrainConfig:
     agent_weight: float = 1.0
     """How many times as often the replay draws from an episode of the agent as from a seed
     episode: above 1, many seed episodes do not drown what the agent meets."""
+    onset_share: float = 0.0
+    """Share of the sequences that hold the coming of a reward, a step with one after four
+    without, if fewer do by chance; at most 20 times as many as do. Where rewards are rare, this
+    is what a plan must foresee, and what sequences at random hardly ever show."""
     learning_rate: float = 1e-3
     """Adam's step size."""
     adam_epsilon: float = 1e-4
@@ -98,6 +102,8 @@ class TrainConfig:
         _at_least(self, "train", 1, "max_skipped_updates")
         _at_least(self, "train", 0, "absorbing_steps")
         _at_least(self, "train", 0, "evaluate_every", "evaluate_last", "video_every", "exploration")
+        if not 0 <= self.onset_share <= 1:
+            raise ConfigError(f"train.onset_share must be in [0, 1], got {self.onset_share}.")
         if not 0 <= self.averaging < 1:
             raise ConfigError(f"train.averaging must be in [0, 1), got {self.averaging}.")
         if self.batch_sharing not in ("own", "shared", "split"):

@@ -83,6 +83,17 @@ def read_episode(path: Path, digest: str | None = None) -> Episode:
         raise DamagedError(path, f"is not an episode: {error}.") from error
 
 
+_WITHOUT = 4  # steps without a reward before one that counts as its coming
+_OFTEN = 20.0  # times as often as by chance, at the most, is a sequence drawn for what it holds
+
+
+def onsets(reward: NDArray[np.float32]) -> NDArray[np.int64]:
+    """Return the steps with a reward after some steps without: where one comes about."""
+    none = np.concatenate([[0], (reward != 0).cumsum()])  # rewards before each step
+    step = np.arange(_WITHOUT, len(reward))
+    return step[(reward[step] != 0) & (none[step] == none[step - _WITHOUT])]
+
+
 def _power_sums(values: NDArray[Any]) -> NDArray[np.float64]:
     """Return the sums over the rows of values and of their squares, ``[2, D]``."""
     exact = np.uint16 if values.dtype == np.uint8 else np.float64  # a fourth, for many pixels
@@ -113,6 +124,7 @@ class Replay:
         self._digests: list[str] = []
         self._shape: tuple[int, ...] = ()
         self._sums: NDArray[np.float64] | float = 0.0
+        self._onsets: list[tuple[int, int]] = []  # episode and step
         self._cache: OrderedDict[int, Episode] = OrderedDict()
         self._cached_bytes = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -161,7 +173,7 @@ class Replay:
         Later ones were collected after the checkpoint that is being resumed: they will be
         collected again, the same.
         """
-        self.lengths, self._digests, self._sums = [], [], 0.0
+        self.lengths, self._digests, self._sums, self._onsets = [], [], 0.0, []
         sums = files.read_sums(self.folder)
         for index in range(count):
             digest = sums.get(self.path(index).name, "")
@@ -201,7 +213,9 @@ class Replay:
         )
 
     def _count(self, episode: Episode, digest: str) -> None:
-        """Take the length and the sums of an episode's observations, rewards and their squares."""
+        """Take the length and the sums of an episode's observations, rewards and their squares,
+        and where its rewards come about."""
+        self._onsets += [(len(self), step) for step in onsets(episode.reward).tolist()]
         self.lengths.append(len(episode))
         self._digests.append(digest)
         self._shape = episode.observation.shape[1:]
@@ -227,17 +241,22 @@ class Replay:
         *,
         early: int = 0,
         weight: float = 1.0,
+        onset_share: float = 0.0,
     ) -> SequenceBatch:
         """Draw ``[groups, batch, length]`` sequences: an episode at random, a start at random.
 
         Episodes after the ``early`` first ones are drawn ``weight`` times as often as each of
         those. Ones shorter than ``length`` are padded with zeros, which the mask leaves out.
+        Where fewer than ``onset_share`` of such sequences hold the coming of a reward, some are
+        replaced by ones that do.
         """
         if not any(self.lengths):
             raise ConfigError("replay is empty: collect at least one episode before learning.")
         total = groups * batch
         episodes = self._draw(rng, total, early, weight)
-        starts = rng.random(total)
+        starts = (rng.random(total) * self._num_starts(length)[episodes]).astype(np.int64)
+        if onset_share:
+            self._draw_onsets(rng, length, onset_share, episodes, starts)
         first = self.episode(int(episodes.min()))
         observation = np.zeros(
             (total, length, *first.observation.shape[1:]), first.observation.dtype
@@ -248,8 +267,7 @@ class Replay:
         # In the order of episodes, so that each is read from disk at most once per batch.
         for row in np.argsort(episodes, kind="stable"):
             episode = self.episode(int(episodes[row]))
-            start = int(starts[row] * (max(0, len(episode) - length) + 1))
-            part = slice(start, start + length)
+            part = slice(starts[row], starts[row] + length)
             count = len(episode.reward[part])
             observation[row, :count] = episode.observation[part]
             action[row, :count] = episode.action[part]
@@ -279,6 +297,37 @@ class Replay:
         late = early + np.floor((point - early) / weight)
         drawn = np.where(point < early, np.floor(point), late).astype(np.int64)
         return present[np.minimum(drawn, count - 1)]  # rounding may reach the end of the line
+
+    def _num_starts(self, length: int) -> NDArray[np.int64]:
+        """Return how many sequences each episode has."""
+        return np.maximum(0, np.array(self.lengths) - length) + 1
+
+    def _draw_onsets(
+        self,
+        rng: np.random.Generator,
+        length: int,
+        share: float,
+        episodes: NDArray[np.int64],
+        starts: NDArray[np.int64],
+    ) -> None:
+        """Replace some of the sequences, in place, by ones that hold the coming of a reward.
+
+        So many that their share is ``share``, but no onset is drawn above some times as often
+        as it is by chance: a few of them would be learned by heart.
+        """
+        if not self._onsets:
+            return
+        chance = min(1.0, len(self._onsets) * (length - 1) / sum(self.lengths))
+        wanted = min(share, _OFTEN * chance)
+        if wanted <= chance:
+            return
+        replaced = rng.random(len(episodes)) < (wanted - chance) / (1 - chance)
+        which = rng.integers(len(self._onsets), size=len(episodes))
+        before = 1 + np.floor(rng.random(len(episodes)) * (length - 1)).astype(np.int64)
+        drawn = np.array(self._onsets)[which]  # [total, 2]
+        latest = self._num_starts(length)[drawn[:, 0]] - 1
+        episodes[:] = np.where(replaced, drawn[:, 0], episodes)
+        starts[:] = np.where(replaced, np.clip(drawn[:, 1] - before, 0, latest), starts)
 
     def _remember(self, index: int, episode: Episode) -> None:
         self._cache[index] = episode

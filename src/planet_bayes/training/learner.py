@@ -58,6 +58,7 @@ class Learner:
             train.sequence_length,
             early=train.seed_episodes,
             weight=train.agent_weight,
+            onset_share=train.onset_share,
         )
         return SequenceBatch(
             observation=batch.observation.to(self.device, non_blocking=True),
