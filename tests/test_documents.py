@@ -66,6 +66,7 @@ def departures(config: Config) -> dict[str, str]:
         "train.seed_episodes": f"{train.seed_episodes}, {train.first_updates or 'as later'}",
         "train.updates_per_episode": f"{train.updates_per_episode} of {batch}",
         "train.agent_weight": f"{train.agent_weight:g}",
+        "train.onset_share": f"{train.onset_share:g}" if train.onset_share else "by chance",
         "train.batch_sharing": {"shared": "all", "own": "each its own"}[train.batch_sharing],
         "loss.kl_balance": kl,
         "loss.decode_fraction": f"{config.loss.decode_fraction:g}".replace("1", "all"),

@@ -89,9 +89,9 @@ _OFTEN = 20.0  # times as often as by chance, at the most, is a sequence drawn f
 
 def onsets(reward: NDArray[np.float32]) -> NDArray[np.int64]:
     """Return the steps with a reward after some steps without: where one comes about."""
-    none = np.concatenate([[0], (reward != 0).cumsum()])  # rewards before each step
+    before = np.concatenate([[0], (reward != 0).cumsum()])  # how many, before each step
     step = np.arange(_WITHOUT, len(reward))
-    return step[(reward[step] != 0) & (none[step] == none[step - _WITHOUT])]
+    return step[(reward[step] != 0) & (before[step] == before[step - _WITHOUT])]
 
 
 def _power_sums(values: NDArray[Any]) -> NDArray[np.float64]:
