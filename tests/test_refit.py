@@ -56,9 +56,9 @@ def test_seed_episodes_that_are_kept_are_drawn_like_seed_episodes(
     drawn: list[int] = []
     sample = Replay.sample
 
-    def watch(replay: Replay, *words: Any, early: int, weight: float) -> SequenceBatch:
+    def watch(replay: Replay, *words: Any, early: int, **others: Any) -> SequenceBatch:
         drawn.append(early)
-        return sample(replay, *words, early=early, weight=weight)
+        return sample(replay, *words, early=early, **others)
 
     monkeypatch.setattr(Replay, "sample", watch)
     config = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, seed_episodes=4))
