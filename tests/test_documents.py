@@ -52,6 +52,12 @@ def test_the_readmes_presets_are_the_codes() -> None:
             assert f"{config.env.image_size}×{config.env.image_size} pixels" in line
 
 
+def images(env: EnvConfig) -> str:
+    """Return how an image is made, as the README says it."""
+    means = [f"{n} × {n}" if n > 1 else "off" for n in (env.oversampling, env.blur)]
+    return ", ".join(dict.fromkeys(means))
+
+
 def departures(config: Config) -> dict[str, str]:
     """Return what a preset's column says, by the row's first name."""
     train, planner, model = config.train, config.planner, config.model
@@ -70,6 +76,7 @@ def departures(config: Config) -> dict[str, str]:
         "train.batch_sharing": {"shared": "all", "own": "each its own"}[train.batch_sharing],
         "loss.kl_balance": kl,
         "loss.decode_fraction": f"{config.loss.decode_fraction:g}".replace("1", "all"),
+        "env.oversampling": images(config.env) if pixels else "",
         "train.learning_rate": f"{train.learning_rate:g}",
         "train.averaging": f"{train.averaging:g}" if train.averaging else "off",
         "model.latent_noise": {

@@ -496,6 +496,25 @@ def test_own_function_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     gymnasium.registry.pop("MyToy-v0")
 
 
+@pytest.mark.parametrize("side", [3, 5])
+def test_a_blurred_pixel_is_the_mean_of_those_around_it(side: int) -> None:
+    sharp = make_env("toy_reach", EnvConfig(image_size=32))
+    blurred = make_env("toy_reach", EnvConfig(image_size=32, blur=side))
+    assert blurred.observation_space == sharp.observation_space
+    image, _ = sharp.reset(seed=3)
+    seen, _ = blurred.reset(seed=3)
+    for _ in range(3):
+        around = np.pad(image.astype(float), [(side // 2,) * 2] * 2 + [(0, 0)], mode="edge")
+        windows = np.lib.stride_tricks.sliding_window_view(around, (side, side), axis=(0, 1))
+        assert seen.dtype == np.uint8
+        assert np.abs(seen - windows.mean((-2, -1))).max() <= 0.5 + 1e-6
+        assert np.abs(seen.astype(int) - image).max() > 20  # something was smoothed away
+        image, *_ = sharp.step(np.array([0.5, -1.0], np.float32))
+        seen, *_ = blurred.step(np.array([0.5, -1.0], np.float32))
+    sharp.close()
+    blurred.close()
+
+
 # --- refusals
 
 
@@ -515,6 +534,9 @@ def test_unknown_task_names_the_nearest(task: str, guess: str) -> None:
         {"image_size": 48},
         {"oversampling": 0},
         {"oversampling": 9},
+        {"blur": 0},
+        {"blur": 4},
+        {"blur": 65},
         {"action_repeat": -1},
         {"max_steps": -1},
         {"sensors": (0,)},

@@ -32,6 +32,11 @@ class EnvConfig:
     """Render that many times as large on a side and average: what is thinner than a pixel is then
     seen as paler, not as broken. For the tasks of the suite; others render at their own size."""
 
+    blur: int = 1
+    """Side of the square around a pixel of which it is the mean: an odd number of pixels, 1 for
+    none. What is small is then seen, and drawn by the model, as something wide and smooth, of
+    which a shift by a fraction of a pixel is easier to learn."""
+
     sensors: tuple[int, ...] = ()
     """Mode `sensors`: entries of the whole flattened observation to see; empty: the task's own
     choice, as above, and of other environments all of it, which may include velocities."""
@@ -54,6 +59,10 @@ class EnvConfig:
             raise ConfigError(f"image_size is {self.image_size}, expected 64 or 32")
         if not 1 <= self.oversampling <= 8:
             raise ConfigError(f"oversampling is {self.oversampling}, expected 1 to 8")
+        if not (1 <= self.blur <= self.image_size and self.blur % 2):
+            raise ConfigError(
+                f"blur is {self.blur}, expected an odd number of pixels, 1 to {self.image_size - 1}"
+            )
         for name in ("action_repeat", "max_steps"):
             value = getattr(self, name)
             if value < 0:

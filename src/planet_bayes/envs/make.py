@@ -10,6 +10,7 @@ from planet_bayes.envs import gl
 from planet_bayes.envs.config import EnvConfig
 from planet_bayes.envs.external import make_external
 from planet_bayes.envs.spaces import (
+    blurred,
     body_sensors,
     pixel_observations,
     unit_actions,
@@ -51,7 +52,7 @@ def make_env(task: str, config: EnvConfig = _DEFAULT) -> gymnasium.Env[Any, Any]
     if config.max_steps:
         env = TimeLimit(env, config.max_steps)
     if config.observation == "pixels":
-        return pixel_observations(env, task, config.image_size)
+        return blurred(pixel_observations(env, task, config.image_size), config.blur)
     if config.observation == "sensors" and spec is not None and not config.sensors:
         env = body_sensors(env, speed=spec.speed, winding=spec.winding)
     return vector_observations(env, task, entries=config.sensors)

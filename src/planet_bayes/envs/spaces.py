@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import cv2
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -147,6 +148,20 @@ def pixel_observations(env: AnyEnv, task: str, size: int) -> AnyEnv:
     if env.observation_space.shape == (size, size, 3):
         return env
     return ResizeObservation(env, (size, size))
+
+
+def blurred(env: AnyEnv, side: int) -> AnyEnv:
+    """Return ``env`` with each pixel of its images the mean of a square of ``side`` pixels.
+
+    Beyond the image's border its outermost pixels go on.
+    """
+    if side == 1:
+        return env
+
+    def blur(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
+        return cv2.blur(image, (side, side), borderType=cv2.BORDER_REPLICATE).astype(np.uint8)
+
+    return TransformObservation(env, blur, env.observation_space)
 
 
 def _is_image(space: spaces.Space[Any]) -> bool:
