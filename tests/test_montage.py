@@ -3,12 +3,18 @@
 import dataclasses
 from pathlib import Path
 
+import gymnasium
 import imageio.v3 as iio
+import numpy as np
 import pytest
+import torch
 
 import planet_bayes as pb
 from planet_bayes.config import Config
+from planet_bayes.envs import EnvConfig
 from planet_bayes.experiments.montage import Options, film, montage
+from planet_bayes.models import ModelConfig
+from planet_bayes.training.video import PANEL, record_episode
 
 
 def test_films_are_side_by_side_and_in_real_time(
@@ -37,3 +43,26 @@ def test_frames_are_those_of_their_time(tiny: Config, tmp_path: Path) -> None:
     assert all_of_them.shape == (10, 128, 128, 3)
     assert (half == all_of_them[::2]).all()
     assert total == again
+
+
+def test_an_agent_that_sees_images_is_shown_with_its_view(tiny: Config, tmp_path: Path) -> None:
+    model = ModelConfig(deter=8, stoch=4, hidden=8, image_depth=2, reward_units=8, normalise=True)
+    env = EnvConfig(observation="pixels", image_size=32, blur=5, max_steps=5)
+    train = dataclasses.replace(tiny.train, episodes=0, updates_per_episode=1)
+    config = dataclasses.replace(tiny, env=env, model=model, train=train)
+    run = pb.load_run(pb.train(config, tmp_path / "run")[0])
+    watched = run.make_env()
+    frames, _ = record_episode(watched, run.agent, 7, torch.Generator())
+    assert frames.shape == (5, PANEL, 3 * PANEL, 3)
+    image, _ = watched.reset(seed=7)
+    large = np.kron(image, np.ones((6, 6, 1), np.uint8))  # 32 pixels as 192
+    assert np.array_equal(frames[0, :, PANEL : 2 * PANEL], large)
+    rendered = np.asarray(watched.render())
+    assert np.array_equal(frames[0, ::6, :PANEL:6], rendered)
+    assert not np.array_equal(rendered, image)  # which is blurred
+
+    class Unseen(gymnasium.Wrapper):
+        render_mode = None
+
+    alone, _ = record_episode(Unseen(watched), run.agent, 7, torch.Generator())
+    assert np.array_equal(alone, frames[:, :, PANEL:])

@@ -2,8 +2,8 @@
 
 ``python -m planet_bayes.experiments.montage docs/agents.gif runs/A runs/B`` films a noise-free
 episode of each run, and writes their first seconds, in real time, beside each other. A film is
-that of `training.video`: what the agent sees, or the environment if it has sensors, and what its
-model reconstructs.
+that of `training.video`: the environment, what the agent sees of it if that is an image, and what
+its model reconstructs.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Options:
     size: int = 128
     """Pixels on a side, of each panel."""
     reconstruction: bool = True
-    """Is there a second panel for what the model reconstructs?"""
+    """Are there panels beside the first, for what the agent sees and its model reconstructs?"""
 
 
 def film(path: Path, options: Options) -> tuple[NDArray[np.uint8], float]:

@@ -26,10 +26,11 @@ _INK, _REAL, _MODEL = (24, 24, 32), (120, 200, 255), (255, 160, 60)
 def record_episode(
     env: gymnasium.Env, agent: Agent, seed: int, generator: Generator, **options: Any
 ) -> tuple[NDArray[np.uint8], float]:
-    """Return frames ``[T, 192, 384, 3]`` of a noise-free episode, and its return.
+    """Return frames ``[T, 192, W, 3]`` of a noise-free episode, and its return.
 
-    Left, the environment. Right, the reconstruction by the mean of the members: the decoded
-    image, or each sensor's trace (blue) with the decoded one (orange) over it.
+    From left to right, each 192 wide: the environment, if it can be rendered; what the agent sees
+    of it, if that is an image; and the reconstruction by the mean of the members, the decoded
+    image or each sensor's trace (blue) with the decoded one (orange) over it.
     """
     watched = _Watch(env)
     frames: list[NDArray[np.uint8]] = []
@@ -40,13 +41,16 @@ def record_episode(
         features = torch.cat([carry.belief.deter, carry.belief.stoch], -1)
         with torch.inference_mode():
             guess = agent.model.reconstruct(features).mean(0)[0].cpu()
+        panels = []
+        if env.render_mode == "rgb_array" or not agent.model.is_image:
+            panels.append(np.asarray(env.render()))
         if agent.model.is_image:
-            left, right = watched.observation, to_image(guess).numpy()
+            panels += [watched.observation, to_image(guess).numpy()]
         else:
             seen.append(watched.observation)
             decoded.append(guess.numpy())
-            left, right = np.asarray(env.render()), _traces(np.stack(seen), np.stack(decoded))
-        frames.append(np.concatenate([_panel(left), _panel(right)], axis=1))
+            panels.append(_traces(np.stack(seen), np.stack(decoded)))
+        frames.append(np.concatenate([_panel(panel) for panel in panels], axis=1))
 
     (total,) = evaluate([watched], agent, [seed], generator, on_step=on_step, **options)
     return np.stack(frames), total
