@@ -43,6 +43,8 @@ def test_frames_are_those_of_their_time(tiny: Config, tmp_path: Path) -> None:
     assert all_of_them.shape == (10, 128, 128, 3)
     assert (half == all_of_them[::2]).all()
     assert total == again
+    other, _ = film(path, dataclasses.replace(options, episode=1))
+    assert (other[0] != all_of_them[0]).any()
 
 
 def test_an_agent_that_sees_images_is_shown_with_its_view(tiny: Config, tmp_path: Path) -> None:

@@ -33,6 +33,8 @@ class Options:
     """The animation, a GIF."""
     runs: tyro.conf.Positional[tuple[Path, ...]]
     """Folders of runs, in the order of their films."""
+    episode: int = 0
+    """Which of many: each has another start."""
     seconds: float = 8.0
     """Of the episode."""
     rate: float = 12.5
@@ -47,8 +49,8 @@ def film(path: Path, options: Options) -> tuple[NDArray[np.uint8], float]:
     """Return frames ``[T, S, W, 3]`` of a run's agent, and the return of the whole episode."""
     run = runs.load_run(path, device="cpu")
     torch.set_num_threads(run.config.threads or 1)
-    seed = integer_seed(run.config.seed, "montage-environment")
-    generator = torch_stream(run.config.seed, "montage-agent")
+    seed = integer_seed(run.config.seed, "montage-environment", options.episode)
+    generator = torch_stream(run.config.seed, "montage-agent", options.episode)
     with contextlib.closing(run.make_env()) as env:
         steps_a_second = env.metadata.get("render_fps") or options.rate
         frames, total = record_episode(env, run.agent, seed, generator)
