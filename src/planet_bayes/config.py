@@ -227,7 +227,7 @@ def _laptop() -> Config:
     return Config(
         task="cartpole_swingup",
         num_trajectories=300,
-        env=EnvConfig(image_size=32, oversampling=4),
+        env=EnvConfig(image_size=32, oversampling=4, blur=5),
         model=ModelConfig(
             deter=100,
             stoch=20,
