@@ -2,7 +2,6 @@
 
 from typing import Any
 
-import cv2
 import gymnasium
 import numpy as np
 from gymnasium import spaces
@@ -157,6 +156,7 @@ def blurred(env: AnyEnv, side: int) -> AnyEnv:
     """
     if side == 1:
         return env
+    import cv2  # late: a quarter of a second, and sensors need none of it
 
     def blur(image: NDArray[np.uint8]) -> NDArray[np.uint8]:
         return cv2.blur(image, (side, side), borderType=cv2.BORDER_REPLICATE).astype(np.uint8)
