@@ -6,23 +6,23 @@ ARGS ?=
 
 .PHONY: train test setup rendering format slow clean
 
-train: setup rendering
+train: setup
 	$(BIN)/planet-bayes train --preset quick $(ARGS)
 
-test: setup rendering
+test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
-slow: setup rendering
+slow: setup
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
 
 format: setup
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
-setup: $(VENV)/.installed
+setup: $(VENV)/.installed rendering
 
 # Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
 $(VENV)/.installed: pyproject.toml constraints.txt
@@ -34,7 +34,7 @@ $(VENV)/.installed: pyproject.toml constraints.txt
 	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	@touch $@
 
-rendering:
+rendering: $(VENV)/.installed
 	@sh scripts/rendering.sh $(BIN)/python
 
 clean:

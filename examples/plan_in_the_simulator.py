@@ -1,6 +1,7 @@
 """Plan in the simulator itself: what does this planner return with a perfect model?
 
-Where a learned model returns less, the model is the limit; where this does, the planner is.
+Where a learned model returns less, the model is the limit; where this does, the planner is. The
+defaults are those of `quick`.
 Run:  python examples/plan_in_the_simulator.py --task cartpole_swingup --steps 20
 Seconds an action, since every candidate is simulated; without --steps, a whole episode.
 """
@@ -139,8 +140,8 @@ class Settings:
     """The action taken: the mean of the heaviest component, a sample, or the best candidate's."""
     noise_colour: float = 0.0
     """Exponent of the candidates' spectrum: 0 white, 1 pink, 2 red."""
-    keep_elites: int = 0
-    """Best candidates that stay among the next iteration's."""
+    keep_elites: int = 3
+    """Best candidates that stay among the next iteration's, and the former plan among the first."""
 
     @property
     def planner(self) -> PlannerConfig:

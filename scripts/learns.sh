@@ -1,6 +1,7 @@
 #!/bin/sh
 # Make results/learns again, one core for each run. What is stopped goes on when called again.
-# Usage: learns.sh sensors|pixels TASK SEED | baselines | collect | show
+# Usage, in the folder of the repository, after `make setup`:
+#   learns.sh sensors|pixels TASK SEED [SETTING …] | baselines | collect | show
 set -eu
 bin=.venv/bin
 case "${1-}${2:+ task}${3:+ seed}" in
@@ -11,13 +12,14 @@ case "${1-}${2:+ task}${3:+ seed}" in
 	esac
 	preset=quick
 	[ "$1" = sensors ] || preset=laptop
-	run="runs/learns/$2-$1-$3"
+	run="runs/learns/$2-$1-$3" task=$2 seed=$3
+	shift 3
 	if [ -f "$run/config.json" ]; then
-		exec $bin/planet-bayes train --resume "$run"
+		exec $bin/planet-bayes train --resume "$run" "$@"
 	fi
-	exec $bin/planet-bayes train --preset $preset --task "$2" --seed "$3" --threads 1 \
+	exec $bin/planet-bayes train --preset $preset --task "$task" --seed "$seed" --threads 1 \
 		--train.episodes "$episodes" --train.evaluate-every 20 --train.evaluate-last 10 \
-		--train.evaluation-episodes 1 --train.video-every 0 --run "$run"
+		--train.evaluation-episodes 1 --train.video-every 0 --run "$run" "$@"
 	;;
 baselines)
 	$bin/python -m planet_bayes.experiments.archive baselines results/learns \

@@ -1,6 +1,6 @@
 #!/bin/sh
 # Make results/without again: `quick` without one of its settings, one core for each run.
-# Usage: without.sh SETTING TASK SEED | collect | show; SETTING is one of settings= below
+# Usage, in the folder of the repository, after `make setup`: without.sh SETTING TASK SEED | collect | show
 set -eu
 bin=.venv/bin
 settings="nothing averaging means keep_elites normalise seed_episodes agent_weight candidate_decay kl_balance"
@@ -37,6 +37,7 @@ show)
 	;;
 *)
 	sed -n 's/^# //p' "$0" >&2
+	echo "SETTING is one of: $settings" >&2
 	exit 2
 	;;
 esac

@@ -26,6 +26,12 @@ def test_runs_that_have_ended_are_kept(
     assert (kept / "seed-3.csv").read_text() == (ended / "metrics.csv").read_text()
     assert (kept / "seed-3.json").read_text() == (ended / "config.json").read_text()
     assert capsys.readouterr().out == f"{begun} has not ended: left out\n"
+    collect(tmp_path / "kept", [ended])
+    assert capsys.readouterr().out == ""
+    text = (ended / "config.json").read_text().replace('"horizon": ', '"horizon": 1')
+    (ended / "config.json").write_text(text)
+    collect(tmp_path / "kept", [ended])
+    assert capsys.readouterr().out == f"{ended} replaces one of other settings: planner.horizon\n"
 
 
 def test_baselines_are_of_both_policies(tmp_path: Path) -> None:

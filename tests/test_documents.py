@@ -1,5 +1,6 @@
 """What the README and the examples say is run here, so that it stays true."""
 
+import dataclasses
 import json
 import re
 import runpy
@@ -7,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from planet_bayes import config as configuration
 from planet_bayes.config import PRESETS, Config
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.experiments import figures, summary
@@ -81,7 +83,7 @@ def departures(config: Config) -> dict[str, str]:
         "train.averaging": f"{train.averaging:g}" if train.averaging else "off",
         "model.latent_noise": {
             "shared": "one for all",
-            "independent": "one each",
+            "independent": "each candidate its own",
             "mean": "none",
         }[model.latent_noise],
         "model.belief": {"sample": "a sample", "mean": "the mean"}[model.belief],
@@ -116,7 +118,7 @@ def test_figures_are_made_from_the_files_alone(tmp_path: Path) -> None:
     assert curve.train_return == [10.0, None]
     assert curve.evaluation_return == [None, 30.0]
     assert figures.main(tmp_path).stat().st_size > 5000
-    row = "| `some_task` | sensors | 30 (of 1) | 1 | 0.0 | 5 ± 1 | 5 |"
+    row = "| `some_task` | sensors | 30 (30, 30) of 1 | 1 | 0.0 | 5 ± 1 | 5 ± 1 |"
     assert summary.table(tmp_path).splitlines()[-1] == row
     with pytest.raises(SystemExit, match="no curves"):
         figures.main(tmp_path / "planet_bayes")
@@ -125,9 +127,9 @@ def test_figures_are_made_from_the_files_alone(tmp_path: Path) -> None:
 def test_a_result_is_the_median_of_the_last_ten_evaluations() -> None:
     values: list[float | None] = [1000.0, None, *(float(value) for value in range(10)), None]
     curve = figures.Curve("0", list(range(13)), [], values, [0.0] * 13)
-    assert summary.result(curve) == (4.5, 10)
+    assert summary.result(curve) == (4.5, 0.0, 9.0, 10)
     none: list[float | None] = [None]
-    assert summary.result(figures.Curve("0", [0], [], none, [0.0]))[1] == 0
+    assert summary.result(figures.Curve("0", [0], [], none, [0.0]))[-1] == 0
 
 
 def test_the_trained_agent_that_comes_along_swings_the_pole_up(
@@ -145,8 +147,28 @@ def test_the_trained_agent_is_small() -> None:
 
 
 def test_the_readmes_results_are_those_of_the_files() -> None:
-    for row in summary.table(ROOT / "results" / "learns").splitlines()[2:]:
+    folder = ROOT / "results" / "learns"
+    for row in [*summary.table(folder).splitlines(), *summary.unlike(folder).splitlines()]:
         assert row in README
+
+
+def test_settings_that_are_not_a_presets_are_named(tmp_path: Path) -> None:
+    folder = tmp_path / "planet_bayes" / "cup_catch-sensors"
+    folder.mkdir(parents=True)
+    quick = PRESETS["quick"]
+    other = dataclasses.replace(
+        quick,
+        env=dataclasses.replace(quick.env, blur=3),  # nothing to blur
+        planner=dataclasses.replace(quick.planner, keep_elites=0),
+        train=dataclasses.replace(quick.train, averaging=0.5, episodes=7),
+    )
+    same = dataclasses.replace(quick, task="cup_catch", seed=1)
+    for seed, config in enumerate((other, same, other)):
+        configuration.save(config, folder / f"seed-{seed}.json")
+    assert summary.unlike(tmp_path) == (
+        "- `--planner.keep-elites 0 --train.averaging 0.5`: `cup_catch` from sensors, seed 0; "
+        "`cup_catch` from sensors, seed 2"
+    )
 
 
 def test_what_the_readme_links_to_is_there() -> None:

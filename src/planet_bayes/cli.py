@@ -287,7 +287,9 @@ def _film(run: runs.Run, path: Path, console: Console) -> None:
         return
     finally:
         env.close()
-    console.print(f"video (return {total:.1f}): {path}", soft_wrap=True, markup=False)
+    console.print(
+        f"video of one more episode (return {total:.1f}): {path}", soft_wrap=True, markup=False
+    )
 
 
 def _bench(command: Bench, console: Console) -> int:

@@ -29,7 +29,7 @@ METHODS: dict[str, tuple[bool, bool]] = {
 
 @dataclass(frozen=True)
 class TrainConfig:
-    """The training loop. The defaults are PlaNet's."""
+    """The training loop. Where a preset says nothing else, it is PlaNet's."""
 
     episodes: int = 1000
     """Episodes to collect with the agent, after the seed episodes."""
@@ -135,8 +135,8 @@ class Config:
     num_members: int = 5
     """Members of the ensemble (E) in the methods that have one."""
     num_trajectories: int = 1000
-    """Trajectories imagined per iteration, split evenly among members: K = this / E, and
-    planner.num_candidates is left as it is. 0: K is planner.num_candidates, whatever E is."""
+    """Trajectories imagined per iteration, split evenly among members: each of K = this / E
+    candidates is imagined by all of them. 0: K is planner.num_candidates, whatever E is."""
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -156,6 +156,17 @@ class Config:
                     f"planner.{name}: there is no {value!r}{nearest(value, known)} "
                     f"There are {', '.join(known)}."
                 )
+        ensemble, mixture = METHODS[self.method]
+        if not ensemble and self.num_members not in (1, Config.num_members):
+            raise ConfigError(
+                f"num_members is {self.num_members}, but {self.method} has one model; choose "
+                "e_only or planet_bayes, or leave it out."
+            )
+        if not mixture and self.planner.num_components not in (1, PlannerConfig.num_components):
+            raise ConfigError(
+                f"planner.num_components is {self.planner.num_components}, but {self.method} has "
+                "one; choose m_only or planet_bayes, or leave it out."
+            )
         _at_most(self, MOST)
         _at_least(self, "", 1, "num_members")
         _at_least(self, "", 0, "seed", "threads", "num_trajectories")

@@ -52,26 +52,29 @@ class EnvConfig:
         modes = get_args(Observation)
         if self.observation not in modes:
             raise ConfigError(
-                f"observation is {self.observation!r}, expected one of {', '.join(modes)}"
+                f"env.observation is {self.observation!r}, expected one of {', '.join(modes)}"
                 f"{nearest(str(self.observation), modes)}"
             )
         if self.image_size not in IMAGE_SIZES:
-            raise ConfigError(f"image_size is {self.image_size}, expected 64 or 32")
+            raise ConfigError(f"env.image_size is {self.image_size}, expected 64 or 32")
         if not 1 <= self.oversampling <= 8:
-            raise ConfigError(f"oversampling is {self.oversampling}, expected 1 to 8")
+            raise ConfigError(f"env.oversampling is {self.oversampling}, expected 1 to 8")
         if not (1 <= self.blur <= self.image_size and self.blur % 2):
             raise ConfigError(
-                f"blur is {self.blur}, expected an odd number of pixels, 1 to {self.image_size - 1}"
+                f"env.blur is {self.blur}, expected an odd number of pixels, 1 to "
+                f"{self.image_size - 1}"
             )
         for name in ("action_repeat", "max_steps"):
             value = getattr(self, name)
             if value < 0:
-                raise ConfigError(f"{name} is {value}, expected 0 (the task's own) or more")
+                raise ConfigError(f"env.{name} is {value}, expected 0 (the task's own) or more")
         if not 0 <= self.timeout < 1e6:
-            raise ConfigError(f"timeout is {self.timeout}, expected 0 (none) to a million seconds")
+            raise ConfigError(
+                f"env.timeout is {self.timeout}, expected 0 (none) to a million seconds"
+            )
         if self.sensors and self.observation != "sensors":
             # Left silent, the selection would look as if it had acted.
             raise ConfigError(
-                f"sensors selects entries, but observation is {self.observation!r}; "
-                "set observation to 'sensors' or leave sensors empty"
+                f"env.sensors selects entries, but env.observation is {self.observation!r}; "
+                "set that to 'sensors' or leave the selection empty"
             )

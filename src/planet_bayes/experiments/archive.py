@@ -32,8 +32,13 @@ def collect(folder: Path, runs: list[Path]) -> None:
             continue
         target = folder / config.method / f"{config.task}-{config.env.observation}"
         target.mkdir(parents=True, exist_ok=True)
-        shutil.copyfile(run / "metrics.csv", target / f"seed-{config.seed}.csv")
-        shutil.copyfile(run / "config.json", target / f"seed-{config.seed}.json")
+        settings = target / f"seed-{config.seed}.json"
+        if settings.is_file():
+            changed = configuration.differences(configuration.load(settings), config)
+            if changed:
+                print(f"{run} replaces one of other settings: {', '.join(sorted(changed))}")
+        shutil.copyfile(run / "metrics.csv", settings.with_suffix(".csv"))
+        shutil.copyfile(run / "config.json", settings)
 
 
 def baselines(folder: Path, tasks: list[str], episodes: int = 50) -> None:
@@ -52,8 +57,10 @@ def baselines(folder: Path, tasks: list[str], episodes: int = 50) -> None:
 
 
 if __name__ == "__main__":
-    what, where, *rest = sys.argv[1:]
-    if what == "collect":
-        collect(Path(where), [Path(run) for run in rest])
-    else:
-        baselines(Path(where), rest)
+    match sys.argv[1:]:
+        case ["collect", folder, *found]:
+            collect(Path(folder), [Path(run) for run in found])
+        case ["baselines", folder, *tasks]:
+            baselines(Path(folder), tasks)
+        case _:
+            raise SystemExit(__doc__)

@@ -80,9 +80,8 @@ def draw(axes: Axes, title: str, curves: list[Curve], baselines: dict[str, float
     axes.set_ylabel("return")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.2)
-    axes.legend(
-        fontsize=7, loc="lower right", title="dots: noise-free evaluation", title_fontsize=7
-    )
+    axes.legend(fontsize=7, loc="upper left", title="dots: noise-free evaluation", title_fontsize=7)
+    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend, above all curves
 
 
 def _known(episodes: list[int], values: list[float | None]) -> tuple[list[int], list[float]]:
@@ -103,7 +102,6 @@ def main(folder: Path) -> Path:
         task = title.split("/")[1].rsplit("-", 1)[0]
         levels = {f"{name} actions": v["mean"] for name, v in baselines.get(task, {}).items()}
         draw(axes, title, curves, levels)
-        axes.set_ylim(bottom=0)
     for axes in panels.flat[len(found) :]:
         axes.remove()
     figure.tight_layout()

@@ -2,7 +2,8 @@
 
 ``python -m planet_bayes.experiments.summary results/learns`` reads what `figures` reads, and
 prints in Markdown, for each task and seed, the median of the last ten noise-free evaluations, each
-the mean of its episodes, and the hours of one core, beside what random actions return.
+the mean of its episodes, the lowest and the highest of them, and the hours of one core, beside what
+random actions return. Below it are the settings in which a run is unlike today's presets.
 """
 
 from __future__ import annotations
@@ -11,17 +12,27 @@ import json
 import statistics
 import sys
 from pathlib import Path
+from typing import Any
 
+from planet_bayes import config as configuration
+from planet_bayes.config import PRESETS, Config, differences
 from planet_bayes.experiments.figures import Curve, evaluations, read_experiment
+from planet_bayes.runs import RESUMABLE
 
 LAST = 10
 """Evaluations that a result is the median of."""
 
+FREE = {"task", "seed", "method", *RESUMABLE} - {"train.learning_rate", "train.averaging"}
+"""What may differ between runs of the same settings."""
 
-def result(curve: Curve) -> tuple[float, int]:
-    """Return the median of the last evaluations of a run, and how many there were, up to ten."""
-    seen = evaluations(curve)[-LAST:]
-    return (statistics.median(seen) if seen else float("nan")), len(seen)
+OF_IMAGES = ("env.blur", "env.oversampling", "env.image_size", "model.image", "model.decoder")
+"""What does nothing where there are none."""
+
+
+def result(curve: Curve) -> tuple[float, float, float, int]:
+    """Return median, least and most of the last evaluations, and how many there were, up to ten."""
+    seen = evaluations(curve)[-LAST:] or [float("nan")]
+    return statistics.median(seen), min(seen), max(seen), len(evaluations(curve)[-LAST:])
 
 
 def table(folder: Path) -> str:
@@ -29,22 +40,25 @@ def table(folder: Path) -> str:
     path = folder / "baselines.json"
     levels = json.loads(path.read_text()) if path.is_file() else {}
     lines = [
-        "| task | observation | "
-        + "return by seed | episodes | hours of one core | random | zero |",
+        "| task | observation | return by seed (lowest, highest) | episodes | hours of one core | "
+        "random | zero |",
         "|" + "---|" * 7,
     ]
     for name, curves in read_experiment(folder).items():
         task, observation = name.split("/")[1].rsplit("-", 1)
         returns, notes = [], []
         for curve in curves:
-            value, count = result(curve)
-            returns.append(f"{value:.0f}" + ("" if count == LAST else f" (of {count})"))
+            median, least, most, count = result(curve)
+            few = "" if count == LAST else f" of {count}"
+            returns.append(f"{median:.0f} ({least:.0f}, {most:.0f}){few}")
             notes.append((curve.episode[-1], curve.cpu_minutes[-1] / 60))
         known = levels.get(task, {})
-        random = f"{known['random']['mean']:.0f} ± {known['random']['std']:.0f}" if known else ""
-        zero = f"{known['zero']['mean']:.0f}" if known else ""
+        random, zero = (
+            f"{known[policy]['mean']:.0f} ± {known[policy]['std']:.0f}" if known else ""
+            for policy in ("random", "zero")
+        )
         lines.append(
-            f"| `{task}` | {observation} | {', '.join(returns)} | "
+            f"| `{task}` | {observation} | {'; '.join(returns)} | "
             f"{', '.join(str(episodes) for episodes, _ in notes)} | "
             f"{', '.join(f'{hours:.1f}' for _, hours in notes)} | "
             f"{random} | {zero} |"
@@ -52,5 +66,34 @@ def table(folder: Path) -> str:
     return "\n".join(lines)
 
 
+def unlike(folder: Path) -> str:
+    """Return a list of the settings in which runs differ from the nearest preset, if any do."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.glob("*/*/seed-*.json")):
+        flags = departures(configuration.load(path))
+        task, observation = path.parent.name.rsplit("-", 1)
+        name = f"`{task}` from {observation}, seed {path.stem.removeprefix('seed-')}"
+        if flags:
+            found.setdefault(flags, []).append(name)
+    return "\n".join(f"- `{flags}`: {'; '.join(names)}" for flags, names in found.items())
+
+
+def departures(config: Config) -> str:
+    """Return what to add to the command line of the nearest preset to have these settings."""
+    unlike = [sorted(differences(preset, config) - FREE) for preset in PRESETS.values()]
+    names = min(unlike, key=len)
+    if config.env.observation != "pixels":
+        names = [name for name in names if not name.startswith(OF_IMAGES)]
+    return " ".join(f"--{name.replace('_', '-')} {_value(config, name)}" for name in names)
+
+
+def _value(config: Any, name: str) -> Any:
+    for part in name.split("."):
+        config = getattr(config, part)
+    return f"{config:g}" if isinstance(config, float) else config
+
+
 if __name__ == "__main__":
     print(table(Path(sys.argv[1])))
+    if others := unlike(Path(sys.argv[1])):
+        print(f"\nUnlike today's presets:\n\n{others}")

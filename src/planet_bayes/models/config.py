@@ -14,7 +14,7 @@ BELIEFS = ("sample", "mean")
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of the world model. The defaults are PlaNet's."""
+    """Sizes of the world model. Where a preset says nothing else, they are PlaNet's."""
 
     deter: int = 200
     """Units of the GRU (h)."""
@@ -92,7 +92,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class LossConfig:
-    """The objective: ELBO terms and their weights. The defaults are PlaNet's."""
+    """The objective: ELBO terms and their weights. Where a preset says nothing else, PlaNet's."""
 
     free_nats: float = 3.0
     """The KL below this many nats a step costs nothing."""

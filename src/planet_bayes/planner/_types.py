@@ -95,7 +95,8 @@ class PlannerConfig:
     horizon: int = 12
     """Steps that are imagined ahead (the paper's T)."""
     num_candidates: int = 200
-    """Action sequences sampled in each iteration (K); each is imagined by every particle."""
+    """Action sequences sampled in each iteration (K); each is imagined by every particle. In a
+    training, num_trajectories says how many, unless it is 0."""
     num_iterations: int = 10
     """Rounds of sample, imagine, weigh, refit (U)."""
     num_components: int = 5
