@@ -51,18 +51,6 @@ def test_methods_differ_in_e_and_m_only_at_equal_trajectories(preset: str) -> No
     assert sizes == {"planet": (1, 1), "e_only": (5, 1), "m_only": (1, 5), "planet_bayes": (5, 5)}
 
 
-def test_a_method_refuses_members_and_components_that_it_does_not_have() -> None:
-    components = dataclasses.replace(PRESETS["quick"].planner, num_components=3)
-    for method in ("planet", "e_only"):
-        with pytest.raises(ConfigError, match=f"num_components is 3, but {method} has one"):
-            dataclasses.replace(PRESETS["quick"], method=method, planner=components)
-    for method in ("planet", "m_only"):
-        with pytest.raises(ConfigError, match=f"num_members is 3, but {method} has one"):
-            dataclasses.replace(PRESETS["quick"], method=method, num_members=3)
-    both = dataclasses.replace(PRESETS["quick"], num_members=3, planner=components)
-    assert (both.members, both.resolved_planner.num_components) == (3, 3)
-
-
 @pytest.mark.parametrize("preset", sorted(PRESETS))
 def test_a_configuration_survives_its_file(preset: str, tmp_path: Path) -> None:
     config = dataclasses.replace(

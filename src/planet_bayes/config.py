@@ -123,9 +123,10 @@ class Config:
     task: str = "cup_catch"
     """A task of `planet-bayes tasks`, a Gymnasium id, or your own `package.module:function`."""
     method: MethodName = "planet_bayes"
-    """planet (E = M = 1), e_only (M = 1), m_only (E = 1) or planet_bayes. They differ in E
-    and M only; the number of imagined trajectories is the same, unless planner.candidate_decay
-    reaches its least number of candidates."""
+    """planet (E = M = 1), e_only (M = 1), m_only (E = 1) or planet_bayes. They differ in E and M
+    only; num_members and planner.num_components count where there is an ensemble or a mixture, so
+    that one set of settings serves all four. The number of imagined trajectories is the same,
+    unless planner.candidate_decay reaches its least number of candidates."""
     seed: int = 0
     """Root of every random stream."""
     threads: int = 0
@@ -156,17 +157,6 @@ class Config:
                     f"planner.{name}: there is no {value!r}{nearest(value, known)} "
                     f"There are {', '.join(known)}."
                 )
-        ensemble, mixture = METHODS[self.method]
-        if not ensemble and self.num_members not in (1, Config.num_members):
-            raise ConfigError(
-                f"num_members is {self.num_members}, but {self.method} has one model; choose "
-                "e_only or planet_bayes, or leave it out."
-            )
-        if not mixture and self.planner.num_components not in (1, PlannerConfig.num_components):
-            raise ConfigError(
-                f"planner.num_components is {self.planner.num_components}, but {self.method} has "
-                "one; choose m_only or planet_bayes, or leave it out."
-            )
         _at_most(self, MOST)
         _at_least(self, "", 1, "num_members")
         _at_least(self, "", 0, "seed", "threads", "num_trajectories")
