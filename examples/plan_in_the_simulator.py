@@ -1,7 +1,7 @@
 """Plan in the simulator itself: what does this planner return with a perfect model?
 
 Where a learned model returns less, the model is the limit; where this does, the planner is. The
-defaults are those of `quick`.
+defaults are those of `quick`, but that all iterations have as many candidates.
 Run:  python examples/plan_in_the_simulator.py --task cartpole_swingup --steps 20
 Seconds an action, since every candidate is simulated; without --steps, a whole episode.
 """

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import statistics
 import sys
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -31,8 +32,9 @@ OF_IMAGES = ("env.blur", "env.oversampling", "env.image_size", "model.image", "m
 
 def result(curve: Curve) -> tuple[float, float, float, int]:
     """Return median, least and most of the last evaluations, and how many there were, up to ten."""
-    seen = evaluations(curve)[-LAST:] or [float("nan")]
-    return statistics.median(seen), min(seen), max(seen), len(evaluations(curve)[-LAST:])
+    seen = evaluations(curve)[-LAST:]
+    values = seen or [float("nan")]
+    return statistics.median(values), min(values), max(values), len(seen)
 
 
 def table(folder: Path) -> str:
@@ -80,17 +82,16 @@ def unlike(folder: Path) -> str:
 
 def departures(config: Config) -> str:
     """Return what to add to the command line of the nearest preset to have these settings."""
-    unlike = [sorted(differences(preset, config) - FREE) for preset in PRESETS.values()]
-    names = min(unlike, key=len)
+    found = [sorted(differences(preset, config) - FREE) for preset in PRESETS.values()]
+    names = min(found, key=len)
     if config.env.observation != "pixels":
         names = [name for name in names if not name.startswith(OF_IMAGES)]
     return " ".join(f"--{name.replace('_', '-')} {_value(config, name)}" for name in names)
 
 
-def _value(config: Any, name: str) -> Any:
-    for part in name.split("."):
-        config = getattr(config, part)
-    return f"{config:g}" if isinstance(config, float) else config
+def _value(config: Config, name: str) -> Any:
+    value = attrgetter(name)(config)
+    return f"{value:g}" if isinstance(value, float) else value
 
 
 if __name__ == "__main__":
