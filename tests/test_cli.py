@@ -25,7 +25,7 @@ TINY = shlex.split(
     "--model.deter 8 --model.stoch 4 --model.hidden 8 --model.vector-units 8 "
     "--model.reward-units 8 --model.reward-layers 1 --planner.horizon 4 "
     "--planner.num-iterations 2 --train.seed-episodes 2 --train.batch-size 4 "
-    "--train.sequence-length 6 --train.evaluation-episodes 2"
+    "--train.sequence-length 6 --train.first-updates 0 --train.evaluation-episodes 2"
 )
 
 
