@@ -138,11 +138,11 @@ def train(
     return folder, trainer.train()
 
 
-def load_run(path: Path | str, device: str = "auto") -> Run:
-    """Load the newest sound checkpoint of a run."""
+def load_run(path: Path | str, device: str = "auto", changed: Config | None = None) -> Run:
+    """Load the newest sound checkpoint of a run, to act as the run does or as ``changed`` says."""
     folder = Path(path)
     found = checkpoint.newest_sound(folder)
-    config = checkpoint.load_config(found.path)
+    config = changed or checkpoint.load_config(found.path)
     env = make_env(config.task, config.env)
     try:
         model = build_model(config, env, resolve_device(device))

@@ -1,0 +1,86 @@
+"""Evaluate a trained run with other settings of its planner: the same weights, the same starts.
+
+``python -m planet_bayes.experiments.replan runs/NAME --planner.keep-elites 0`` tells in minutes
+what a change of the planner does to an agent that has learned, though not what it would do to its
+learning. What is not named is as the run has it. ``--env.max-steps`` makes episodes shorter.
+"""
+
+from __future__ import annotations
+
+import sys
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import numpy as np
+import torch
+import tyro
+from rich.console import Console
+
+from planet_bayes import config as configuration
+from planet_bayes import runs
+from planet_bayes.config import Config
+from planet_bayes.errors import ConfigError
+from planet_bayes.training import checkpoint
+
+PLANNING = (
+    "threads",
+    "num_trajectories",
+    "env.max_steps",
+    "env.timeout",
+    "model.belief",
+    "model.latent_noise",
+    "model.latent_samples",
+)
+"""Settings besides the planner's own that may differ from the run's: learning is over."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is evaluated."""
+
+    run: tyro.conf.Positional[Path]
+    """The run's folder, or that of an exported agent."""
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    """The run's own settings, but for those that are named."""
+    episodes: int = 6
+    """Noise-free episodes, planned as one batch."""
+    starts: int = 0
+    """Number of the set of starts; 0 is the one of `planet-bayes evaluate`."""
+
+
+def replan(options: Options) -> list[float]:
+    """Return the returns of the run's agent under the settings of ``options``."""
+    saved = checkpoint.load_config(checkpoint.latest(options.run))
+    for name in sorted(configuration.differences(saved, options.config)):
+        if name not in PLANNING and not name.startswith("planner."):
+            raise ConfigError(
+                f"{name} cannot be changed in an agent that has learned. What can: all settings "
+                f"of the planner, {', '.join(PLANNING)}."
+            )
+    torch.set_num_threads(options.config.threads or 1)
+    run = runs.load_run(options.run, device="cpu", changed=options.config)
+    return runs.evaluate(run, options.episodes, options.starts)
+
+
+def main(words: list[str]) -> None:
+    """Print the mean, the lowest and the highest return, and all of them.
+
+    The run comes first, for it has the defaults of the rest.
+    """
+    if not words or words[0].startswith("-"):
+        raise SystemExit("name the run's folder first, then any settings: replan runs/NAME …")
+    run = Path(words[0])
+    default = Options(run, checkpoint.load_config(checkpoint.latest(run)))
+    options = tyro.cli(Options, default=default, args=words)
+    began = time.monotonic()
+    returns = replan(options)
+    Console(soft_wrap=True, highlight=False).print(
+        f"mean {np.mean(returns):.1f}, lowest {min(returns):.1f}, highest {max(returns):.1f}; "
+        f"{', '.join(f'{value:.1f}' for value in returns)}; {time.monotonic() - began:.0f} s"
+    )
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
