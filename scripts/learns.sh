@@ -6,10 +6,6 @@ set -eu
 bin=.venv/bin
 case "${1-}${2:+ task}${3:+ seed}" in
 "sensors task seed" | "pixels task seed")
-	case "$1-$2" in
-	sensors-finger_spin) episodes=25 ;;
-	*) episodes=60 ;;
-	esac
 	preset=quick
 	[ "$1" = sensors ] || preset=laptop
 	run="runs/learns/$2-$1-$3" task=$2 seed=$3
@@ -18,7 +14,7 @@ case "${1-}${2:+ task}${3:+ seed}" in
 		exec $bin/planet-bayes train --resume "$run" "$@"
 	fi
 	exec $bin/planet-bayes train --preset $preset --task "$task" --seed "$seed" --threads 1 \
-		--train.episodes "$episodes" --train.evaluate-every 20 --train.evaluate-last 10 \
+		--train.episodes 60 --train.evaluate-every 20 --train.evaluate-last 10 \
 		--train.evaluation-episodes 1 --train.video-every 0 --run "$run" "$@"
 	;;
 baselines)
