@@ -9,6 +9,7 @@ import planet_bayes as pb
 from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError
 from planet_bayes.experiments.replan import Options, main, replan
+from planet_bayes.experiments.settings import call
 
 
 @pytest.fixture(scope="module")
@@ -55,3 +56,9 @@ def test_settings_of_learning_are_refused(run: Path) -> None:
         main([str(run), "--model.deter", "9"])
     with pytest.raises(SystemExit, match="name the run's folder first"):
         main(["--episodes", "2"])
+
+
+def test_a_mistake_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("sys.argv", ["replan", str(tmp_path / "nowhere")])
+    with pytest.raises(SystemExit, match=r"^error: .*config.json is not a readable configuration"):
+        call(main)

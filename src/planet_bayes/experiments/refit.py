@@ -8,7 +8,6 @@ objective, such as ``--loss.observation-scale 10``. What is not named is as the 
 from __future__ import annotations
 
 import dataclasses
-import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -19,10 +18,10 @@ import torch
 import tyro
 from rich.console import Console
 
-from planet_bayes import config as configuration
 from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError
 from planet_bayes.experiments.diagnose import Foresight, foresee, join
+from planet_bayes.experiments.settings import call, parse
 from planet_bayes.models import WorldModel
 from planet_bayes.replay import Replay, read_episode
 from planet_bayes.rng import torch_stream
@@ -105,15 +104,8 @@ def refit(options: Options) -> Iterator[tuple[int, dict[str, float], Foresight]]
 
 
 def main(words: list[str]) -> None:
-    """Print a line of losses, errors and correlations for every so many updates.
-
-    The run comes first, for it has the defaults of the rest.
-    """
-    if not words or words[0].startswith("-"):
-        raise SystemExit("name the run's folder first, then any settings: refit runs/NAME …")
-    run = Path(words[0])
-    default = Options(run, configuration.load(run / "config.json"))
-    options = tyro.cli(Options, default=default, args=words)
+    """Print a line of losses, errors and correlations for every so many updates."""
+    options = parse(Options, words)
     console = Console(soft_wrap=True, highlight=False)
     for updates, losses, seen in refit(options):
         steps = [step for step in (1, 3, 5, 10, 15, 20) if step <= options.horizon]
@@ -127,4 +119,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    call(main)

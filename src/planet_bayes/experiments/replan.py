@@ -7,7 +7,6 @@ learning. What is not named is as the run has it. ``--env.max-steps`` makes epis
 
 from __future__ import annotations
 
-import sys
 import time
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +21,7 @@ from planet_bayes import config as configuration
 from planet_bayes import runs
 from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError
-from planet_bayes.training import checkpoint
+from planet_bayes.experiments.settings import call, parse
 
 PLANNING = (
     "threads",
@@ -52,7 +51,7 @@ class Options:
 
 def replan(options: Options) -> list[float]:
     """Return the returns of the run's agent under the settings of ``options``."""
-    saved = checkpoint.load_config(checkpoint.latest(options.run))
+    saved = configuration.load(options.run / "config.json")
     for name in sorted(configuration.differences(saved, options.config)):
         if name not in PLANNING and not name.startswith("planner."):
             raise ConfigError(
@@ -65,15 +64,8 @@ def replan(options: Options) -> list[float]:
 
 
 def main(words: list[str]) -> None:
-    """Print the mean, the lowest and the highest return, and all of them.
-
-    The run comes first, for it has the defaults of the rest.
-    """
-    if not words or words[0].startswith("-"):
-        raise SystemExit("name the run's folder first, then any settings: replan runs/NAME …")
-    run = Path(words[0])
-    default = Options(run, checkpoint.load_config(checkpoint.latest(run)))
-    options = tyro.cli(Options, default=default, args=words)
+    """Print the mean, the lowest and the highest return, and all of them."""
+    options = parse(Options, words)
     began = time.monotonic()
     returns = replan(options)
     Console(soft_wrap=True, highlight=False).print(
@@ -83,4 +75,4 @@ def main(words: list[str]) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    call(main)
