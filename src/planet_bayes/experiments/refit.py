@@ -12,16 +12,13 @@ import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
 
 import torch
-import tyro
 from rich.console import Console
 
-from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError
 from planet_bayes.experiments.diagnose import Foresight, foresee, join
-from planet_bayes.experiments.settings import call, parse
+from planet_bayes.experiments.settings import OnRun, call, parse
 from planet_bayes.models import WorldModel
 from planet_bayes.replay import Replay, read_episode
 from planet_bayes.rng import torch_stream
@@ -30,13 +27,9 @@ from planet_bayes.types import Episode
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(OnRun):
     """What is fitted, for how long, and how it is judged."""
 
-    run: tyro.conf.Positional[Path]
-    """The run whose episodes are taken."""
-    config: Annotated[Config, tyro.conf.arg(name="")]
-    """The run's own settings, but for those that are named."""
     updates: int = 1000
     """Gradient updates."""
     report_every: int = 500

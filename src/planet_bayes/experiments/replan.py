@@ -9,19 +9,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Annotated
 
 import numpy as np
 import torch
-import tyro
 from rich.console import Console
 
 from planet_bayes import config as configuration
 from planet_bayes import runs
-from planet_bayes.config import Config
 from planet_bayes.errors import ConfigError
-from planet_bayes.experiments.settings import call, parse
+from planet_bayes.experiments.settings import OnRun, call, parse
 
 PLANNING = (
     "threads",
@@ -36,13 +32,9 @@ PLANNING = (
 
 
 @dataclass(frozen=True)
-class Options:
+class Options(OnRun):
     """What is evaluated."""
 
-    run: tyro.conf.Positional[Path]
-    """The run's folder, or that of an exported agent."""
-    config: Annotated[Config, tyro.conf.arg(name="")]
-    """The run's own settings, but for those that are named."""
     episodes: int = 6
     """Noise-free episodes, planned as one batch."""
     starts: int = 0

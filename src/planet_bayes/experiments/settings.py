@@ -1,28 +1,40 @@
 """The command line of an experiment on a run: the run's folder, then settings unlike its own."""
 
+from __future__ import annotations
+
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Annotated, TypeVar
 
 import tyro
 
 from planet_bayes import config as configuration
+from planet_bayes.config import Config
 from planet_bayes.errors import PlanetBayesError
 
-OptionsT = TypeVar("OptionsT")
+
+@dataclass(frozen=True)
+class OnRun:
+    """What every experiment on a run is given; its own options, with defaults, come after."""
+
+    run: tyro.conf.Positional[Path]
+    """The run's folder."""
+    config: Annotated[Config, tyro.conf.arg(name="")]
+    """The run's own settings, but for those that are named."""
+
+
+OptionsT = TypeVar("OptionsT", bound=OnRun)
 
 
 def parse(kind: type[OptionsT], words: list[str]) -> OptionsT:
-    """Return the options of ``kind``, a dataclass with the fields ``run`` and ``config``.
-
-    The run comes first, for it has the defaults of the rest.
-    """
+    """Return the options of ``kind``. The run comes first, for it has the defaults of the rest."""
     if not words or words[0].startswith("-"):
         raise SystemExit("name the run's folder first, then any settings: runs/NAME --help")
     run = Path(words[0])
-    fields: dict[str, Any] = {"run": run, "config": configuration.load(run / "config.json")}
-    return tyro.cli(kind, default=kind(**fields), args=words)
+    default = kind(run, configuration.load(run / "config.json"))
+    return tyro.cli(kind, default=default, args=words)
 
 
 def call(main: Callable[[list[str]], None]) -> None:
