@@ -30,7 +30,7 @@ ALLOWED = {
         *("agent", "config", "envs", "memory", "models", "planner", "replay", "training"),
         *BASE,
     },
-    "experiments": {"config", "envs", "models", "replay", "runs", "training", *BASE},
+    "experiments": {"config", "envs", "models", "planner", "replay", "runs", "training", *BASE},
     "cli": {"bench", "files", "runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {

@@ -58,7 +58,12 @@ def test_settings_of_learning_are_refused(run: Path) -> None:
         main(["--episodes", "2"])
 
 
-def test_a_mistake_is_told_in_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_mistake_is_told_in_one_sentence(
+    run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("sys.argv", ["replan", str(tmp_path / "nowhere")])
     with pytest.raises(SystemExit, match=r"^error: .*config.json is not a readable configuration"):
+        call(main)
+    monkeypatch.setattr("sys.argv", ["replan", str(run), "--planner.horizon", "0"])
+    with pytest.raises(SystemExit, match=r"^error: horizon must be at least 1"):
         call(main)

@@ -13,6 +13,7 @@ import tyro
 from planet_bayes import config as configuration
 from planet_bayes.config import Config
 from planet_bayes.errors import PlanetBayesError
+from planet_bayes.planner import PlannerError
 
 
 @dataclass(frozen=True)
@@ -41,5 +42,5 @@ def call(main: Callable[[list[str]], None]) -> None:
     """Run the command; what the user can mend is told in one sentence."""
     try:
         main(sys.argv[1:])
-    except PlanetBayesError as error:
+    except (PlanetBayesError, PlannerError) as error:
         raise SystemExit(f"error: {error}") from error
