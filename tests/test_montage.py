@@ -12,7 +12,7 @@ import torch
 import planet_bayes as pb
 from planet_bayes.config import Config
 from planet_bayes.envs import EnvConfig
-from planet_bayes.experiments.montage import Options, film, montage
+from planet_bayes.experiments.montage import Options, film, montage, write_gif
 from planet_bayes.models import ModelConfig
 from planet_bayes.training.video import PANEL, record_episode
 
@@ -68,3 +68,14 @@ def test_an_agent_that_sees_images_is_shown_with_its_view(tiny: Config, tmp_path
 
     alone, _ = record_episode(Unseen(watched), run.agent, 7, torch.Generator())
     assert np.array_equal(alone, frames[:, :, PANEL:])
+
+
+def test_what_is_small_keeps_its_colour(tmp_path: Path) -> None:
+    """A body of few pixels before a background of many shades."""
+    shades = np.random.default_rng(0).normal([40, 70, 110], [8, 12, 18], (4, 64, 64, 3))
+    frames = shades.clip(0, 255).astype(np.uint8)
+    body = np.s_[:, 30:32, 30:36]
+    frames[body] = (224, 160, 80)
+    write_gif(frames, tmp_path / "small.gif", 10.0)
+    seen = iio.imread(tmp_path / "small.gif")[..., :3]
+    assert np.abs(seen[body].astype(int) - frames[body]).max() < 32

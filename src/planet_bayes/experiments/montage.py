@@ -79,7 +79,9 @@ def montage(options: Options) -> None:
 
 def write_gif(frames: NDArray[np.uint8], path: Path, rate: float) -> None:
     """Write frames ``[T, H, W, 3]`` in few colours and without dither, which a GIF packs well."""
-    palette = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)])).quantize(COLOURS)
+    # The octree keeps the few pixels of an agent's own colour, which a median cut turns grey.
+    some = Image.fromarray(np.concatenate(frames[:: max(1, len(frames) // 8)]))
+    palette = some.quantize(COLOURS, method=Image.Quantize.FASTOCTREE)
     images = [
         Image.fromarray(frame).quantize(palette=palette, dither=Image.Dither.NONE)
         for frame in frames
