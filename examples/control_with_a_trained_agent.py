@@ -1,8 +1,9 @@
 """Swing up a pole with the agent that comes with the repository: what a control loop looks like.
 
-Run:  python examples/control_with_a_trained_agent.py
+Run:  python examples/control_with_a_trained_agent.py [runs/NAME]
 """
 
+import sys
 import time
 from pathlib import Path
 
@@ -13,16 +14,16 @@ import planet_bayes as pb
 TRAINED = Path(__file__).parent.parent / "trained" / "cartpole_swingup"
 
 
-def main(steps: int = 125) -> float:
+def main(trained: Path = TRAINED) -> float:
     """Control one episode; print, now and then, what the agent does and how sure it is."""
     torch.set_num_threads(1)
-    run = pb.load_run(TRAINED, device="cpu")
+    run = pb.load_run(trained, device="cpu")
     env, agent = run.make_env(), run.agent
     observation, _ = env.reset(seed=0)
     carry, generator = agent.initial(), torch.Generator().manual_seed(0)
-    total, began = 0.0, time.monotonic()
+    total, step, ended, began = 0.0, 0, False, time.monotonic()
     print("step  return so far  action  return foreseen (its spread over the members)")
-    for step in range(steps):
+    while not ended:
         # One observation in, one action out. A robot would say time_budget=its control period.
         action, carry, seen = agent.act(carry, observation[None], generator)
         observation, reward, terminated, truncated, _ = env.step(action[0])
@@ -34,13 +35,12 @@ def main(steps: int = 125) -> float:
                 f"{step:4d}  {total:13.1f}  {float(action[0, 0]):+6.2f}  "
                 f"{float(foreseen.mean()):6.1f} ± {float(foreseen.std()):.1f}"
             )
-        if terminated or truncated:
-            break
+        step, ended = step + 1, terminated or truncated
     env.close()
-    each = (time.monotonic() - began) / (step + 1)
-    print(f"return {total:.1f} of at most 1000, {1000 * each:.0f} ms for each action")
+    each = (time.monotonic() - began) / step
+    print(f"return {total:.1f} after {step} actions, {1000 * each:.0f} ms for each action")
     return total
 
 
 if __name__ == "__main__":
-    main()
+    main(*map(Path, sys.argv[1:2]))

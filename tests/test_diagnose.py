@@ -1,6 +1,8 @@
 """The diagnosis of a model: what it counts as foreseen is what was really ahead."""
 
 import dataclasses
+import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -9,6 +11,7 @@ import torch
 
 import planet_bayes as pb
 from planet_bayes.config import Config
+from planet_bayes.errors import ConfigError
 from planet_bayes.experiments.diagnose import Foresight, Options, foresee, main
 from planet_bayes.models import ModelConfig, WorldModel
 from planet_bayes.types import Episode
@@ -68,3 +71,20 @@ def test_a_run_is_diagnosed(
     path, _ = pb.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
     main(Options(path, episodes=1, horizon=4))
     assert "error of reward" in capsys.readouterr().out
+    for wrong in ({"episodes": 0}, {"horizon": 0}, {"every": 0}):
+        (name,) = wrong
+        with pytest.raises(ConfigError, match=f"{name} must be at least 1, got 0"):
+            main(Options(path, **wrong))
+    with pytest.raises(ConfigError, match="12 steps is shorter than the horizon, 13"):
+        main(Options(path, horizon=13))
+
+
+@pytest.mark.parametrize(
+    "words", [["diagnose", "nowhere"], ["montage", "film.gif", "nowhere"], ["replan", "nowhere"]]
+)
+def test_a_wrong_folder_is_told_in_one_sentence(words: list[str], tmp_path: Path) -> None:
+    command = [sys.executable, "-m", f"planet_bayes.experiments.{words[0]}", *words[1:]]
+    result = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 1
+    told = "error: nowhere is not a folder; runs are made by `planet-bayes train`."
+    assert result.stderr.strip() == told

@@ -43,6 +43,8 @@ def test_a_fit_is_repeatable_and_its_settings_count(run: Path, tiny: Config) -> 
 
     only = Options(run, tiny, updates=3, report_every=500, hold_out=2, horizon=3)
     assert [updates for updates, _, _ in refit(only)] == [3]
+    with pytest.raises(ConfigError, match="report_every must be at least 1, got 0"):
+        list(refit(dataclasses.replace(only, report_every=0)))
     with pytest.raises(ConfigError, match="longer than the horizon"):
         list(refit(dataclasses.replace(only, horizon=50)))
     changed = dataclasses.replace(tiny, loss=dataclasses.replace(tiny.loss, reward_scale=50.0))
@@ -73,5 +75,6 @@ def test_settings_are_named_on_the_command_line(
     main([str(run), *words])
     plain = capsys.readouterr().out
     main([str(run), *words, "--loss.reward-scale", "50"])
-    assert plain.startswith("2 ")
+    assert plain.splitlines()[0].startswith("After every 2 of 2 updates")
+    assert plain.splitlines()[1].startswith("2 ")
     assert plain != capsys.readouterr().out

@@ -62,7 +62,7 @@ def test_a_mistake_is_told_in_one_sentence(
     run: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("sys.argv", ["replan", str(tmp_path / "nowhere")])
-    with pytest.raises(SystemExit, match=r"^error: .*config.json is not a readable configuration"):
+    with pytest.raises(SystemExit, match=r"^error: .*nowhere is not a folder; runs are made by"):
         call(main)
     monkeypatch.setattr("sys.argv", ["replan", str(run), "--planner.horizon", "0"])
     with pytest.raises(SystemExit, match=r"^error: horizon must be at least 1"):

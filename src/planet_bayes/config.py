@@ -96,12 +96,12 @@ class TrainConfig:
     weights from before those updates. With one seed, results are as repeatable as without."""
 
     def __post_init__(self) -> None:
-        _at_least(self, "train", 1, "seed_episodes", "batch_size", "sequence_length")
-        _at_least(self, "train", 1, "checkpoint_every", "keep_checkpoints", "evaluation_episodes")
-        _at_least(self, "train", 0, "episodes", "updates_per_episode", "first_updates")
-        _at_least(self, "train", 1, "max_skipped_updates")
-        _at_least(self, "train", 0, "absorbing_steps")
-        _at_least(self, "train", 0, "evaluate_every", "evaluate_last", "video_every", "exploration")
+        at_least(self, "train", 1, "seed_episodes", "batch_size", "sequence_length")
+        at_least(self, "train", 1, "checkpoint_every", "keep_checkpoints", "evaluation_episodes")
+        at_least(self, "train", 0, "episodes", "updates_per_episode", "first_updates")
+        at_least(self, "train", 1, "max_skipped_updates")
+        at_least(self, "train", 0, "absorbing_steps")
+        at_least(self, "train", 0, "evaluate_every", "evaluate_last", "video_every", "exploration")
         if not 0 <= self.onset_share <= 1:
             raise ConfigError(f"train.onset_share must be in [0, 1], got {self.onset_share}.")
         if not 0 <= self.averaging < 1:
@@ -158,8 +158,8 @@ class Config:
                     f"There are {', '.join(known)}."
                 )
         _at_most(self, MOST)
-        _at_least(self, "", 1, "num_members")
-        _at_least(self, "", 0, "seed", "threads", "num_trajectories")
+        at_least(self, "", 1, "num_members")
+        at_least(self, "", 0, "seed", "threads", "num_trajectories")
         if self.threads > 1024:
             raise ConfigError(f"threads must be at most 1024, got {self.threads}.")
         particles = self.members * self.model.latent_samples
@@ -202,7 +202,8 @@ class Config:
         return planner
 
 
-def _at_least(config: Any, group: str, least: float, *names: str) -> None:
+def at_least(config: Any, group: str, least: float, *names: str) -> None:
+    """Refuse settings of a group that are less than they may be."""
     for name in names:
         value = getattr(config, name)
         if not value >= least:

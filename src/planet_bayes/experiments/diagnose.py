@@ -19,6 +19,9 @@ from rich.console import Console
 from rich.table import Table
 
 from planet_bayes import runs
+from planet_bayes.config import at_least
+from planet_bayes.errors import ConfigError
+from planet_bayes.experiments.settings import call
 from planet_bayes.models import WorldModel
 from planet_bayes.rng import torch_stream
 from planet_bayes.training.collect import collect_episode, episode_streams
@@ -86,6 +89,7 @@ def foresee(
 
 def diagnose(options: Options) -> Foresight:
     """Collect fresh episodes and return what the run's model foresaw of them."""
+    at_least(options, "", 1, "episodes", "horizon", "every")
     run = runs.load_run(options.run, device="cpu")
     config = run.config
     torch.set_num_threads(config.threads or 1)
@@ -95,6 +99,11 @@ def diagnose(options: Options) -> Foresight:
         for number in range(options.episodes):
             seed, generator, rng = episode_streams(config.seed, "diagnose", number, "cpu")
             episode = collect_episode(env, run.agent, seed, generator, rng, options.exploration, 0)
+            if len(episode) <= options.horizon:
+                raise ConfigError(
+                    f"an episode of {len(episode) - 1} steps is shorter than the horizon, "
+                    f"{options.horizon}."
+                )
             stream = torch_stream(config.seed, "diagnose-model", number)
             found.append(foresee(run.agent.model, episode, options.horizon, options.every, stream))
     finally:
@@ -133,4 +142,4 @@ def main(options: Options) -> None:
 
 
 if __name__ == "__main__":
-    main(tyro.cli(Options))
+    call(lambda words: main(tyro.cli(Options, args=words)))

@@ -64,7 +64,7 @@ def read_experiment(folder: Path) -> dict[str, list[Curve]]:
     return found
 
 
-def draw(axes: Axes, title: str, curves: list[Curve], baselines: dict[str, float]) -> None:
+def draw(axes: Axes, name: str, curves: list[Curve], baselines: dict[str, float]) -> None:
     """Draw one panel: lines for collected episodes, dots for noise-free evaluations."""
     for index, curve in enumerate(curves):
         colour = f"C{index}"
@@ -72,15 +72,16 @@ def draw(axes: Axes, title: str, curves: list[Curve], baselines: dict[str, float
         episodes, returns = _known(curve.episode, curve.evaluation_return)
         label = f"seed {curve.seed} ({curve.cpu_minutes[-1]:.0f} min of one core)"
         axes.plot(episodes, returns, "o-", color=colour, markersize=5, label=label)
-    for name, value in baselines.items():
+    for policy, value in baselines.items():
         axes.axhline(value, color="grey", linestyle=":", linewidth=1)
-        axes.annotate(name, (0, value), fontsize=7, color="grey", va="bottom")
-    axes.set_title(title.replace("/", ", "), fontsize=10)
+        axes.annotate(policy, (0, value), fontsize=7, color="grey", va="bottom")
+    axes.set_title(name.replace("/", ", "), fontsize=10)
     axes.set_xlabel("episodes collected with the agent")
     axes.set_ylabel("return")
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.2)
-    axes.legend(fontsize=7, loc="upper left", title="dots: noise-free evaluation", title_fontsize=7)
+    title = "dots: noise-free; faint: in training, with noise"
+    axes.legend(fontsize=7, loc="upper left", title=title, title_fontsize=7)
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend, above all curves
 
 

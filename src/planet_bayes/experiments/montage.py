@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from PIL import Image
 
 from planet_bayes import runs
+from planet_bayes.experiments.settings import call
 from planet_bayes.rng import integer_seed, torch_stream
 from planet_bayes.training.video import PANEL, record_episode
 
@@ -91,4 +92,4 @@ def write_gif(frames: NDArray[np.uint8], path: Path, rate: float) -> None:
 
 
 if __name__ == "__main__":
-    montage(tyro.cli(Options))
+    call(lambda words: montage(tyro.cli(Options, args=words)))

@@ -16,6 +16,7 @@ from pathlib import Path
 import torch
 from rich.console import Console
 
+from planet_bayes.config import at_least
 from planet_bayes.errors import ConfigError
 from planet_bayes.experiments.diagnose import Foresight, foresee, join
 from planet_bayes.experiments.settings import OnRun, call, parse
@@ -57,6 +58,7 @@ def split(folder: Path, hold_out: int) -> tuple[dict[int, Episode], list[Episode
 
 def refit(options: Options) -> Iterator[tuple[int, dict[str, float], Foresight]]:
     """Fit, and yield the updates done, the mean losses since, and the foresight, now and then."""
+    at_least(options, "", 1, "updates", "report_every", "horizon")
     config = options.config
     torch.set_num_threads(config.threads or 1)
     kept, held = split(options.run / "episodes", options.hold_out)
@@ -100,6 +102,10 @@ def main(words: list[str]) -> None:
     """Print a line of losses, errors and correlations for every so many updates."""
     options = parse(Options, words)
     console = Console(soft_wrap=True, highlight=False)
+    console.print(
+        f"After every {options.report_every} of {options.updates} updates: mean losses since; then "
+        "for steps ahead the error of the reward / that of a constant, r the correlation of returns"
+    )
     for updates, losses, seen in refit(options):
         steps = [step for step in (1, 3, 5, 10, 15, 20) if step <= options.horizon]
         error, right, constant = seen.error(), seen.correlation(), seen.real.std(0)

@@ -17,7 +17,7 @@ from rich.console import Console
 from planet_bayes import config as configuration
 from planet_bayes import runs
 from planet_bayes.errors import ConfigError
-from planet_bayes.experiments.settings import OnRun, call, parse
+from planet_bayes.experiments.settings import OnRun, call, own_settings, parse
 
 PLANNING = (
     "threads",
@@ -43,7 +43,7 @@ class Options(OnRun):
 
 def replan(options: Options) -> list[float]:
     """Return the returns of the run's agent under the settings of ``options``."""
-    saved = configuration.load(options.run / "config.json")
+    saved = own_settings(options.run)
     for name in sorted(configuration.differences(saved, options.config)):
         if name not in PLANNING and not name.startswith("planner."):
             raise ConfigError(

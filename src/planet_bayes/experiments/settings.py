@@ -10,10 +10,10 @@ from typing import Annotated, TypeVar
 
 import tyro
 
-from planet_bayes import config as configuration
 from planet_bayes.config import Config
 from planet_bayes.errors import PlanetBayesError
 from planet_bayes.planner import PlannerError
+from planet_bayes.training import checkpoint
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,19 @@ OptionsT = TypeVar("OptionsT", bound=OnRun)
 
 def parse(kind: type[OptionsT], words: list[str]) -> OptionsT:
     """Return the options of ``kind``. The run comes first, for it has the defaults of the rest."""
+    command = f"python -m planet_bayes.experiments.{Path(sys.argv[0]).stem}"
     if not words or words[0].startswith("-"):
-        raise SystemExit("name the run's folder first, then any settings: runs/NAME --help")
+        raise SystemExit(
+            "name the run's folder first, then any settings of its own or of the run. For a list "
+            f"of them: {command} runs/NAME --help"
+        )
     run = Path(words[0])
-    default = kind(run, configuration.load(run / "config.json"))
-    return tyro.cli(kind, default=default, args=words)
+    return tyro.cli(kind, default=kind(run, own_settings(run)), args=words, prog=command)
+
+
+def own_settings(run: Path) -> Config:
+    """Return the settings that a run has, or say what is wrong with its folder."""
+    return checkpoint.load_config(checkpoint.latest(run))
 
 
 def call(main: Callable[[list[str]], None]) -> None:
