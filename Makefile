@@ -1,10 +1,11 @@
 # make train: set up and watch an agent learn.  make test: set up and run every check.
+# make docs: build the documentation into build/site.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
 
-.PHONY: train test setup rendering format slow clean
+.PHONY: train test docs setup rendering format slow clean
 
 train: setup
 	$(BIN)/planet-bayes train --preset quick $(ARGS)
@@ -13,7 +14,11 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs tests examples
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
+
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 slow: setup
 	$(BIN)/python -m pytest -q -m slow $(ARGS)
@@ -27,11 +32,11 @@ setup: $(VENV)/.installed rendering
 # Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
 $(VENV)/.installed: pyproject.toml constraints.txt
 	@echo "setting up $(VENV) (some minutes, the first time) …"
-	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "planet-bayes needs Python 3.11 or 3.12; say: make PYTHON=python3.11 …")'
+	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "the control suite needs Python 3.11 or 3.12; run: make PYTHON=python3.11 …")'
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(BIN)/python install -q pip; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	$(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt -e '.[all,dev]'
 	@touch $@
 
 rendering: $(VENV)/.installed

@@ -1,4 +1,4 @@
-"""What planning in less time costs a trained agent: return and seconds per step, side by side.
+"""Return and seconds per step of a trained agent that plans in less time.
 
     python benchmarks/control_quality.py runs/NAME
 
@@ -21,7 +21,8 @@ from rich.table import Table
 
 import planet_bayes as pb
 from planet_bayes.agent import Agent
-from planet_bayes.training import evaluate_agent
+from planet_bayes.planner import Deadline
+from planet_bayes.training.evaluation import evaluate_agent
 
 
 @dataclass(frozen=True)
@@ -48,7 +49,6 @@ class Setting:
 SETTINGS = (
     Setting("as trained"),
     Setting("candidate_decay 0.7", {"candidate_decay": 0.7}),
-    Setting("converged_std 0.3", {"converged_std": 0.3}),
     Setting("candidate_decay 0.5", {"candidate_decay": 0.5}),
     Setting("3 iterations", {"num_iterations": 3}),
     Setting("time_budget 50 ms", time_budget=0.05),
@@ -57,14 +57,15 @@ SETTINGS = (
 
 
 class Timed(Agent):
-    """An agent that keeps the time of each step, and its iterations."""
+    """An agent that records the time and the iterations of each step."""
 
     budget: float | None = None
 
-    def act(self, *args: Any, **kwargs: Any) -> Any:
+    def act_on_prepared(self, *args: Any, **kwargs: Any) -> Any:
         """Act within the budget."""
         began = time.perf_counter()
-        result = super().act(*args, **kwargs, time_budget=self.budget)
+        deadline = None if self.budget is None else Deadline(self.budget)
+        result = super().act_on_prepared(*args, **kwargs, deadline=deadline)
         self.seconds.append(time.perf_counter() - began)
         self.iterations.append(result[2].num_iterations)
         return result
@@ -90,7 +91,7 @@ def main(options: Options) -> None:
     )
     for setting in SETTINGS:
         planner = dataclasses.replace(run.agent.planner, **setting.planner)
-        agent = Timed(run.agent.model, planner)
+        agent = Timed(run.agent.model, run.agent.signature, planner)
         agent.budget, agent.seconds, agent.iterations = setting.time_budget, [], []
         returns = [
             total

@@ -30,12 +30,13 @@ class Options:
 
 
 def seconds_per_episode(options: Options, overlap: bool, folder: Path) -> list[float]:
-    """Train for a few episodes on one thread; return the time of each but the first."""
+    """Train for a few episodes on one thread; return the time of each except the first."""
     words = [
-        *("train", "--preset", options.preset, "--threads", "1", "--run", str(folder)),
-        *("--train.episodes", str(options.episodes), "--train.overlap", str(overlap)),
-        *("--train.seed-episodes", "2", "--train.evaluate-every", "0"),
-        *("--train.evaluation-episodes", "1", "--train.video-every", "0"),
+        *("train", "--preset", options.preset, "--run.threads", "1", "--run", str(folder)),
+        *("--collect.episodes", str(options.episodes), "--collect.seed-episodes", "2"),
+        *("--learn.first-updates", "0"),  # they precede the first episode, which is not counted
+        "--collect.overlap" if overlap else "--collect.no-overlap",
+        *("--run.evaluate-every", "0", "--run.evaluation-episodes", "1", "--run.video-every", "0"),
     ]
     subprocess.run(
         [sys.executable, "-m", "planet_bayes.cli", *words], check=True, stdout=subprocess.DEVNULL

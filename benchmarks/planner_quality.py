@@ -181,10 +181,11 @@ def control(system: System, config: PlannerConfig, steps: int, seed: int) -> Out
     actions: list[Tensor] = []
     for _ in range(steps):
         result = plan(model, state, bounds, config, generator, previous=previous)
-        state, previous = system.step(state, result.action), result.plan
+        state, previous = system.step(state, result.action), result.proposal
         actions.append(result.action)
     assert previous is not None
-    best = previous.mean[0, int(previous.log_weights[0].argmax())]  # [H, A]
+    components = previous.components()
+    best = components.mean[0, int(components.weight[0].argmax())]  # [H, A]
     taken = torch.cat([*actions[:-1], best.clamp(bounds.low, bounds.high)])
     both = torch.stack([taken, torch.zeros_like(taken)]).unsqueeze(0)  # [1, 2, T, A]
     returns = system.imagine(system.start(), both, generator).sum((-1, -2))[0]
@@ -195,7 +196,7 @@ def settings(options: Options) -> dict[str, PlannerConfig]:
     """Return the settings to compare; the first is the full one."""
     full = METHODS[options.method](
         horizon=options.horizon,
-        num_candidates=options.candidates,
+        num_trajectories=options.candidates,
         num_iterations=options.iterations,
         initial_std=options.initial_std,
         min_std=options.min_std,
@@ -204,9 +205,6 @@ def settings(options: Options) -> dict[str, PlannerConfig]:
     changes: dict[str, dict[str, Any]] = {
         "full": {},
         "candidate_decay 0.7": {"candidate_decay": 0.7},
-        "converged_std 0.1": {"converged_std": 0.1},
-        "converged_std 0.15": {"converged_std": 0.15},
-        "both, 0.7 and 0.1": {"candidate_decay": 0.7, "converged_std": 0.1},
         "5 iterations": {"num_iterations": 5},
         "3 iterations": {"num_iterations": 3},
     }

@@ -1,4 +1,4 @@
-"""What a camera frame costs, and how far it is from the suite's own rendering.
+"""The cost of a camera frame, and its difference from the suite's own rendering.
 
 Each task is driven by random actions, and both renderings are made of the same states: stock is
 dm_control's `physics.render` with the model's own settings, now is what an environment of this

@@ -1,9 +1,9 @@
-"""How the cost of a plan and of an update grows with E, K, the horizon and the image's size.
+"""The cost of a plan and of an update as a function of E, K, the horizon and the image size.
 
     python benchmarks/scaling.py            # some minutes; writes the table and the figure
 
 Each point is measured as `planet-bayes bench` does. Points of one panel take turns, so that a
-slow spell of the machine falls on all of them.
+slow phase of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -20,9 +20,10 @@ import torch
 import tyro
 from rich.console import Console
 
-from planet_bayes.bench import Report, Work, fill, interleaved, machine, planning, updating
+from planet_bayes.bench.measure import Work, fill, interleaved, planning, updating
+from planet_bayes.bench.report import Report, processor_and_instructions
 from planet_bayes.config import PRESETS, Config
-from planet_bayes.replay import Replay
+from planet_bayes.data.replay import Replay
 
 HERE = Path(__file__).parent
 ACTIONS = 6
@@ -40,7 +41,7 @@ class Options:
     """Sequences of 50 steps in an update; the paper has 50."""
     table: Path = HERE / "scaling.csv"
     """Where the numbers go."""
-    figure: Path = HERE.parent / "docs" / "scaling.png"
+    figure: Path = HERE.parent / "docs" / "images" / "scaling.png"
     """Where the figure goes."""
 
 
@@ -55,9 +56,8 @@ class Panel:
 
 def _plans(base: Config) -> list[Panel]:
     def plan(members: int = 5, trajectories: int = 1000, horizon: int = 12) -> Work:
-        planner = dataclasses.replace(base.planner, horizon=horizon)
-        config = dataclasses.replace(base, planner=planner, num_trajectories=trajectories)
-        return planning(config, members, ACTIONS)
+        planner = dataclasses.replace(base.planner, horizon=horizon, num_trajectories=trajectories)
+        return planning(dataclasses.replace(base, planner=planner), members, ACTIONS)
 
     title = "one plan"
     members = {count: plan(members=count) for count in (1, 2, 5, 10)}
@@ -75,7 +75,7 @@ def _updates(base: Config, replays: dict[int, Replay]) -> list[Panel]:
         config = dataclasses.replace(base, env=dataclasses.replace(base.env, image_size=size))
         return updating(config, members, ACTIONS, replays[size])
 
-    title = f"one update of {base.train.batch_size}×{base.train.sequence_length} frames"
+    title = f"one update of {base.learn.batch_size}×{base.learn.sequence_length} frames"
     return [
         Panel(title, "members E (equal decoded frames)", {e: update(e) for e in (1, 2, 5, 10)}),
         Panel(title, "image size (E = 5)", {size: update(size=size) for size in (32, 64)}),
@@ -88,7 +88,7 @@ def main(options: Options) -> None:
     console = Console()
     base = PRESETS["paper"]
     base = dataclasses.replace(
-        base, train=dataclasses.replace(base.train, batch_size=options.batch)
+        base, learn=dataclasses.replace(base.learn, batch_size=options.batch)
     )
     rows: list[dict[str, object]] = []
     drawn: list[tuple[Panel, list[float], list[float]]] = []
@@ -135,7 +135,7 @@ def _draw(drawn: list[tuple[Panel, list[float], list[float]]], options: Options)
         axis.set(title=panel.title, xlabel=panel.axis, ylabel="seconds", ylim=(0, None))
         axis.set_xticks(values)
     axes[0].legend(fontsize=7)
-    figure.suptitle(f"{machine()}, {options.threads} thread(s)", fontsize=9)
+    figure.suptitle(f"{processor_and_instructions()}, {options.threads} thread(s)", fontsize=9)
     figure.savefig(options.figure, dpi=110)
 
 

@@ -1,9 +1,9 @@
-"""Plan in the simulator itself: what does this planner return with a perfect model?
+"""Plan in the simulator itself: the return of this planner with a perfect model.
 
-Where a learned model returns less, the model is the limit; where this does, the planner is. The
-defaults are those of `quick`, but that all iterations have as many candidates.
+If an agent with a learned model returns less, the model is the limit; else the planner is. The
+defaults are those of `quick`, except that all iterations have the same number of candidates.
 Run:  python examples/plan_in_the_simulator.py --task cartpole_swingup --steps 20
-Seconds an action, since every candidate is simulated; without --steps, a whole episode.
+An action takes seconds, since every candidate is simulated. Without --steps, a whole episode.
 """
 
 import copy
@@ -39,9 +39,9 @@ class SimulatorModel:
         self.action_repeat = action_repeat
 
     def imagine(self, state: AnyEnv, actions: Tensor, generator: Generator) -> Tensor:
-        """Map actions ``[1, N, H, A]`` to rewards ``[1, N, 1, H]``, with ``state`` left as it is.
+        """Map actions ``[1, N, H, A]`` to rewards ``[1, N, 1, H]``. ``state`` does not change.
 
-        A candidate that the simulator breaks down under gets NaN, which the planner rejects.
+        A candidate on which the simulation diverges gets NaN, which the planner rejects.
         """
         # Late, because MuJoCo reads the OpenGL backend at its import, and make_env chooses it.
         import mujoco
@@ -82,7 +82,7 @@ class SimulatorModel:
 
 
 def native_control(env: AnyEnv, action: NDArray[np.float32]) -> NDArray[Any]:
-    """Return what ``env``'s wrappers make of an action in [-1, 1] before the simulator sees it."""
+    """Return an action in [-1, 1] as the wrappers of ``env`` pass it to the simulator."""
     while isinstance(env, gymnasium.Wrapper):
         if isinstance(env, gymnasium.ActionWrapper):
             action = env.action(action)
@@ -104,7 +104,7 @@ def control_episode(
     total, ended = 0.0, False
     while not ended:
         result = plan(model, env, bounds, config, generator, previous=previous)
-        previous = result.plan
+        previous = result.proposal
         _, reward, terminated, truncated, _ = env.step(result.action[0].numpy())
         total += float(reward)
         ended = terminated or truncated
@@ -117,9 +117,9 @@ class Settings:
     """Control a task of the suite with its own simulator as the model."""
 
     task: str = "cartpole_swingup"
-    """A named task that has a simulator: all but the toy."""
+    """A named task with a simulator: all except toy_reach."""
     seed: int = 0
-    """Determines the starts, which are those of the random and zero actions, and the planning."""
+    """Determines the planning and the starts, which random and zero actions share."""
     episodes: int = 1
     """How many episodes."""
     steps: int = 0
@@ -138,33 +138,30 @@ class Settings:
     """Floor of the refitted std."""
     execute: Literal["mean", "sample", "best"] = "mean"
     """The action taken: the mean of the heaviest component, a sample, or the best candidate's."""
-    noise_colour: float = 0.0
-    """Exponent of the candidates' spectrum: 0 white, 1 pink, 2 red."""
     keep_elites: int = 3
-    """Best candidates that stay among the next iteration's, and the former plan among the first."""
+    """Number of best candidates that an iteration passes on to the next."""
 
     @property
     def planner(self) -> PlannerConfig:
         """The planner's settings."""
         return METHODS[self.method](
             horizon=self.horizon,
-            num_candidates=self.candidates,
+            num_trajectories=self.candidates,
             num_iterations=self.iterations,
             initial_std=self.initial_std,
             min_std=self.min_std,
             execute=self.execute,
-            noise_colour=self.noise_colour,
             keep_elites=self.keep_elites,
         )
 
 
 def main(settings: Settings) -> None:
-    """Control the episodes and print each return beside those of doing nothing clever."""
+    """Control the episodes and print each return beside those of random and zero actions."""
     spec = TASKS.get(settings.task)
     if spec is None or spec.domain == "toy":
         names = ", ".join(name for name, other in TASKS.items() if other.domain != "toy")
         raise SystemExit(f"{settings.task} has no simulator to plan in; there are {names}.")
-    env_config = EnvConfig(observation="state", max_steps=settings.steps)
+    env_config = EnvConfig(observation=("state",), max_steps=settings.steps)
     length = -(-spec.simulator_steps // spec.action_repeat)
     length = min(length, settings.steps or length)
     policies: tuple[Policy, ...] = ("random", "zero")

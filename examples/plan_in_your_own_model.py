@@ -19,7 +19,7 @@ class Cart:
         return (-to_goal - 10 * (to_post < 0.5)).unsqueeze(2)
 
 
-shared = {"horizon": 6, "num_candidates": 1000, "elite_fraction": 0.2}
+shared = {"horizon": 6, "num_trajectories": 1000, "elite_fraction": 0.2}
 generator = torch.Generator().manual_seed(0)
 for name, config in {
     "cem": cem(**shared),
@@ -27,7 +27,8 @@ for name, config in {
 }.items():
     result = plan(Cart(), torch.zeros(1, 2), Bounds.symmetric(2), config, generator)
     print(f"{name}: first action {[round(x, 2) for x in result.action[0].tolist()]}")
-    for weight, mean in zip(result.plan.log_weights[0].exp(), result.plan.mean[0], strict=True):
+    components = result.proposal.components()
+    for weight, mean in zip(components.weight[0], components.mean[0], strict=True):
         if weight > 0.05:
             side = "left" if mean.cumsum(0)[:, 1].sum() > 0 else "right"
             print(f"  a plan of weight {weight:.2f} passes the post on the {side}")

@@ -13,7 +13,6 @@ import json
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -21,10 +20,10 @@ from safetensors.torch import load_file
 
 from planet_bayes import runs
 from planet_bayes.config import Config
+from planet_bayes.data.rows import read_metrics
 from planet_bayes.envs import EnvConfig
 from planet_bayes.training import checkpoint
-from planet_bayes.training.metrics import read_metrics
-from tiny_run import TINY
+from tiny_run import TINY, replaced
 
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "default",
@@ -34,27 +33,16 @@ PORTABLE = {
 }
 
 
-def replaced(config: Any, **groups: Any) -> Any:
-    """Return the configuration with fields of its groups, given as dictionaries, replaced."""
-    values = {
-        name: dataclasses.replace(getattr(config, name), **value)
-        if isinstance(value, dict)
-        else value
-        for name, value in groups.items()
-    }
-    return dataclasses.replace(config, **values)
-
-
 def configurations() -> dict[str, Config]:
     """Return the pinned runs by name."""
-    pixels = EnvConfig(observation="pixels", image_size=32, blur=5, max_steps=6)
+    pixels = EnvConfig(observation=("pixels",), image_size=32, blur=5, max_steps=6)
     laptop = replaced(
         TINY,
         env=pixels,
         model={
             "image_depth": 2,
             "decoder_depth": 3,
-            "image_layers": 1,
+            "decoder_layers": 1,
             "image_bits": 8,
             "activation": "elu",
             "latent_noise": "mean",
@@ -62,19 +50,21 @@ def configurations() -> dict[str, Config]:
         },
         loss={"decode_fraction": 0.5},
         planner={"execute": "mean", "candidate_decay": 0.7, "keep_elites": 3},
-        train={"episodes": 1, "onset_share": 0.3, "batch_sharing": "shared"},
+        collect={"episodes": 1},
+        learn={"onset_share": 0.3, "batch_sharing": "shared"},
     )
     paper = replaced(
         TINY,
         env=dataclasses.replace(pixels, image_size=64, blur=1),
         model={"image_depth": 2, "normalise": False},
         loss={"free_nats": 3.0, "kl_balance": None},
-        train={"episodes": 1, "averaging": 0.0, "agent_weight": 1.0},
+        collect={"episodes": 1},
+        learn={"ema_decay": 0.0, "agent_weight": 1.0},
     )
     found = {"sensors": TINY, "pixels": laptop, "pixels-as-in-the-paper": paper}
     for method in ("planet", "e_only", "m_only"):
-        found[method] = dataclasses.replace(TINY, method=method)
-    found["overlap"] = replaced(TINY, train={"overlap": True})
+        found[method] = TINY.with_method(method)
+    found["overlap"] = replaced(TINY, collect={"overlap": True})
     return found
 
 

@@ -186,7 +186,6 @@ def objective(
     reward: Array,
     lengths: list[int],
     free_nats: float,
-    kl_scale: float,
     reward_scale: float,
     observation_scale: float,
 ) -> Objective:
@@ -210,6 +209,6 @@ def objective(
     return Objective(
         observation=observation_scale * image / count,
         reward=reward_scale * score / count,
-        kl=kl_scale * clipped / count,
+        kl=clipped / count,
         kl_nats=plain / count,
     )

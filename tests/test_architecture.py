@@ -10,88 +10,141 @@ import pytest
 import planet_bayes
 
 ROOT = Path(planet_bayes.__file__).parent
-BASE = {"errors", "rng", "types"}
+TESTS = Path(__file__).parent
+MAX_SOURCE_LINES, MAX_TEST_LINES = 300, 500
+BASE = {"checks", "errors", "lazy", "machine", "rng", "spaces", "types"}
 ALLOWED = {
-    "planner": set(),
     "errors": set(),
+    "lazy": set(),
+    "machine": set(),
     "rng": set(),
     "types": set(),
-    "files": {"errors"},
-    "envs": {"errors", "rng"},
-    "models": {"errors", "types"},
-    "replay": {"errors", "files", "types"},
-    "agent": {"models", "planner", "types"},
-    "config": {"envs", "errors", "files", "models", "planner"},
-    "training": {"agent", "config", "envs", "files", "models", "planner", "replay", *BASE},
-    "runs": {"agent", "config", "envs", "files", "models", "training", *BASE},
-    "watch": {"config", "training"},
-    "memory": set(),
-    "bench": {
-        *("agent", "config", "envs", "memory", "models", "planner", "replay", "training"),
-        *BASE,
+    "checks": {"errors"},
+    "planner": {"errors"},
+    "models": {"checks", "errors", "types"},
+    "spaces": {"errors", "models", "planner"},
+    "agent": {"errors", "models", "planner", "spaces", "types"},
+    "data": {"errors", "types"},
+    "envs": {"checks", "errors", "lazy", "models", "rng", "spaces"},
+    "config": {"checks", "data", "envs", "errors", "models", "planner"},
+    "training": {"agent", "config", "data", "envs", "models", "planner", *BASE},
+    "runs": {"agent", "config", "data", "envs", "training", *BASE},
+    "diagnostics": {"agent", "config", "data", "envs", "models", "runs", "training", *BASE},
+    "results": {"config", "data", "envs", "errors"},
+    "bench": {"agent", "config", "data", "envs", "models", "planner", "training", *BASE},
+    "cli": {
+        *("bench", "config", "data", "diagnostics", "envs", "planner", "results", "runs"),
+        *("training", *BASE),
     },
-    "experiments": {"config", "envs", "models", "planner", "replay", "runs", "training", *BASE},
-    "cli": {"bench", "files", "runs", "watch", "config", "envs", "planner", "training", *BASE},
 }
 THIRD_PARTY = {
     "planner": {"torch"},
-    "models": {"torch"},
+    "models": {"torch", "numpy", "cv2", "PIL"},
+    "spaces": {"torch", "numpy"},
     "agent": {"torch", "numpy"},
-    "experiments": {"PIL", "matplotlib", "numpy", "rich", "torch", "tyro"},
+    "data": {"torch", "numpy"},
+    "results": {"numpy", "matplotlib"},
 }
 
 
+def module_name(path: Path) -> str:
+    parts = ["planet_bayes", *path.relative_to(ROOT).with_suffix("").parts]
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+MODULES = {module_name(path): path for path in sorted(ROOT.rglob("*.py"))}
+
+
 def imports(path: Path) -> set[str]:
-    """Return the dotted names that a file imports."""
+    """Return the dotted names of the modules that a file imports, at whatever place."""
     found: set[str] = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom):
             assert node.level == 0, f"{path}: relative import"
-            found.add(node.module or "")
-            if node.module == "planet_bayes":
-                found |= {f"planet_bayes.{alias.name}" for alias in node.names}
+            assert node.module is not None
+            inner = {f"{node.module}.{alias.name}" for alias in node.names}
+            submodules = inner & set(MODULES)
+            found |= submodules
+            if len(submodules) < len(inner):
+                found.add(node.module)
     return found
 
 
-def packages() -> dict[str, list[Path]]:
-    files: dict[str, list[Path]] = {}
-    for path in ROOT.rglob("*.py"):
-        name = path.relative_to(ROOT).parts[0].removesuffix(".py")
-        if name != "__init__":
-            files.setdefault(name, []).append(path)
-    return files
+def room(module: str) -> str:
+    return module.split(".")[1]
 
 
 def test_every_package_has_a_rule() -> None:
-    assert set(packages()) == set(ALLOWED)
+    assert {room(name) for name in MODULES if "." in name} == set(ALLOWED)
 
 
 @pytest.mark.parametrize("name", sorted(ALLOWED))
 def test_imports_point_downwards(name: str) -> None:
-    for path in packages()[name]:
+    for module, path in MODULES.items():
+        if "." not in module or room(module) != name:
+            continue
         found = imports(path)
-        ours = {word.split(".")[1] for word in found if word.startswith("planet_bayes.")}
+        ours = {room(word) for word in found if word.startswith("planet_bayes.")}
         assert ours - {name} <= ALLOWED[name], path
         if name in THIRD_PARTY:
             other = {word.split(".")[0] for word in found} - set(sys.stdlib_module_names)
             assert other - {"planet_bayes"} <= THIRD_PARTY[name], path
 
 
-def test_the_planner_alone_loads_neither_environments_nor_models() -> None:
-    code = (
-        "import sys, planet_bayes.planner;"
-        "print([m for m in ('gymnasium', 'mujoco', 'tyro', 'planet_bayes.models')"
-        " if m in sys.modules])"
-    )
+def test_there_is_no_cycle_inside_packages_either() -> None:
+    graph = {
+        module: {name for name in imports(path) if name in MODULES and name != "planet_bayes"}
+        for module, path in MODULES.items()
+        if module != "planet_bayes"
+    }
+    done: set[str] = set()
+
+    def walk(module: str, above: tuple[str, ...]) -> None:
+        assert module not in above, " → ".join((*above[above.index(module) :], module))
+        if module not in done:
+            for name in sorted(graph[module]):
+                walk(name, (*above, module))
+            done.add(module)
+
+    for module in graph:
+        walk(module, ())
+
+
+def test_no_file_is_too_long() -> None:
+    def lines(path: Path) -> int:
+        return len(path.read_text().splitlines())
+
+    long = {path.name: lines(path) for path in MODULES.values() if lines(path) > MAX_SOURCE_LINES}
+    long |= {path.name: lines(path) for path in TESTS.rglob("*.py") if lines(path) > MAX_TEST_LINES}
+    assert long == {}
+
+
+def loaded_by(statement: str, *names: str) -> list[str]:
+    """Return which of the modules are loaded after a statement in a fresh process."""
+    code = f"import sys; {statement}; print(*[m for m in {names!r} if m in sys.modules])"
     result = subprocess.run(
         [sys.executable, "-c", code], capture_output=True, text=True, check=True
     )
-    assert result.stdout.strip() == "[]"
+    return result.stdout.split()
+
+
+def test_the_planner_alone_loads_neither_environments_nor_models() -> None:
+    names = ("gymnasium", "mujoco", "tyro", "planet_bayes.models")
+    assert loaded_by("import planet_bayes.planner", *names) == []
+
+
+def test_results_need_no_torch() -> None:
+    statement = (
+        "import planet_bayes.results.tables, planet_bayes.results.figures, "
+        "planet_bayes.results.archive"
+    )
+    assert loaded_by(statement, "torch") == []
 
 
 def test_every_public_name_exists() -> None:
     assert planet_bayes.__all__
     for name in planet_bayes.__all__:
         assert getattr(planet_bayes, name) is not None
+    assert set(planet_bayes.__all__) == set(dir(planet_bayes))

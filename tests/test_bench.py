@@ -1,30 +1,36 @@
-"""The benchmark: what it counts is right, and what it prints is complete."""
+"""The benchmark: its counts are right, and its output is complete."""
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.flop_counter import FlopCounterMode
 
-from planet_bayes import bench
+from planet_bayes.bench import flops
+from planet_bayes.bench.measure import planning, resized
+from planet_bayes.bench.memory import PeakMemory
 from planet_bayes.cli import main
 from planet_bayes.config import PRESETS
-from planet_bayes.memory import PeakMemory
-from planet_bayes.models import LossConfig, ModelConfig, WorldModel, arithmetic, ensemble
+from planet_bayes.models import Image, LossConfig, Modality, ModelConfig, Vector, WorldModel
+from planet_bayes.models.kernels import frames as kernel
+from planet_bayes.models.layers import Deconv
 from planet_bayes.models.losses import squared_error
-from planet_bayes.models.networks import Deconv
 from planet_bayes.types import Belief, SequenceBatch
+from tiny_run import TINY as TINY_RUN
 
 SMALL = ModelConfig(
+    num_members=2,
     deter=12,
     stoch=5,
     hidden=10,
     image_depth=8,
-    vector_units=9,
+    dense_units=9,
     reward_units=11,
     reward_layers=2,
     activation="silu",  # has no gradient by hand: autograd does what is counted
@@ -32,21 +38,23 @@ SMALL = ModelConfig(
 ACTIONS = 3
 
 
-def build(shape: tuple[int, ...], members: int = 2) -> WorldModel:
-    model = WorldModel(shape, ACTIONS, members, SMALL, torch.Generator().manual_seed(0))
-    for name, layer in list(model.decoder.named_children()):
-        if isinstance(layer, Deconv):  # PyTorch's own layer: the counter sees the plain arithmetic
-            plain = nn.ConvTranspose2d(
-                layer.in_channels, layer.out_channels, layer.kernel_size[0], stride=2
-            )
-            setattr(model.decoder, name, plain)
+def build(modalities: dict[str, Modality]) -> WorldModel:
+    model = WorldModel(modalities, ACTIONS, SMALL, torch.Generator().manual_seed(0))
+    for sense in model.senses.values():
+        decoder = sense.get_submodule("decoder")
+        for name, layer in list(decoder.named_children()):
+            if isinstance(layer, Deconv):  # with PyTorch's own layer the counter sees it all
+                plain = nn.ConvTranspose2d(
+                    layer.in_channels, layer.out_channels, layer.kernel_size[0], stride=2
+                )
+                setattr(decoder, name, plain)
     return model
 
 
 def plain_decoding_error(
     decoder: nn.Module, features: Tensor, frames: Tensor, index: Tensor, weight: Tensor, size: int
 ) -> Tensor:
-    """What the counter can follow: it cannot look into gradients taken on the way forward."""
+    """The plain form: the counter does not see gradients taken in the forward pass."""
     decoded = decoder(features.flatten(0, 1)).unflatten(0, index.shape)
     return (squared_error(frames[0][index], decoded, 3) * weight).sum(-1)
 
@@ -58,29 +66,42 @@ def counted(work: object) -> float:
 
 
 def test_the_arithmetic_of_imagining_is_what_pytorch_counts() -> None:
-    model = build((4,))
+    model = build({"sensors": Vector(4)})
     belief = Belief(torch.zeros(2, 1, 12), torch.zeros(2, 1, 5))
     actions = torch.zeros(1, 7, 6, ACTIONS)
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         found = counted(lambda: model.imagine(belief, actions, generator))
-    assert found == arithmetic.imagining(model, 2 * 7, 6)
+    assert found == flops.imagining(model, 2 * 7, 6)
 
 
-@pytest.mark.parametrize("shape", [(4,), (32, 32, 3), (64, 64, 3)])
+MODALITIES: list[dict[str, Modality]] = [
+    {"sensors": Vector(4)},
+    {"camera": Image(32)},
+    {"camera": Image(64)},
+    {"camera": Image(32), "joints": Vector(4)},
+]
+
+
+@pytest.mark.parametrize("modalities", MODALITIES, ids=["vector", "32", "64", "both"])
 @pytest.mark.parametrize("fraction", [1.0, 0.5])
 def test_the_arithmetic_of_updating_is_what_pytorch_counts(
-    monkeypatch: pytest.MonkeyPatch, shape: tuple[int, ...], fraction: float
+    monkeypatch: pytest.MonkeyPatch, modalities: dict[str, Modality], fraction: float
 ) -> None:
-    monkeypatch.setattr(ensemble, "decoding_error", plain_decoding_error)
-    monkeypatch.setattr(ensemble, "encode_frames", lambda encoder, frames, _: encoder(frames))
-    model = build(shape)
+    monkeypatch.setattr(kernel, "decoding_error", plain_decoding_error)
+    monkeypatch.setattr(kernel, "encode_frames", lambda encoder, frames, _: encoder(frames))
+    model = build(modalities)
     batch, steps = 3, 4
-    observation = torch.zeros(1, batch, steps, *shape)
     batch_of = SequenceBatch(
-        observation=observation.to(torch.uint8) if len(shape) == 3 else observation,
+        observation={
+            name: torch.zeros(1, batch, steps, *modality.shape).to(
+                torch.uint8 if len(modality.shape) == 3 else torch.float32
+            )
+            for name, modality in modalities.items()
+        },
         action=torch.zeros(1, batch, steps, ACTIONS),
         reward=torch.zeros(1, batch, steps),
+        terminal=torch.zeros(1, batch, steps),
         mask=torch.ones(1, batch, steps),
     )
     generator = torch.Generator().manual_seed(0)
@@ -90,10 +111,35 @@ def test_the_arithmetic_of_updating_is_what_pytorch_counts(
         model.loss(batch_of, config, generator)["total"].sum().backward()
 
     frames = batch * steps
-    expected = arithmetic.updating(model, frames, 2 * frames, int(2 * frames * fraction))
+    expected = flops.updating(model, modalities, frames, 2 * frames, int(2 * frames * fraction))
     # Autograd leaves out one product that is counted: the zero belief needs no gradient.
     first = 2.0 * (SMALL.stoch + ACTIONS) * SMALL.hidden * 2 * batch
     assert counted(update) == expected - first
+
+
+@pytest.mark.parametrize("decay", [1.0, 0.5])
+def test_the_arithmetic_of_a_plan_counts_every_candidate(
+    monkeypatch: pytest.MonkeyPatch, decay: float
+) -> None:
+    """Also where the number of candidates decays from one iteration to the next."""
+    planner = dataclasses.replace(TINY_RUN.planner, num_trajectories=200, candidate_decay=decay)
+    config = dataclasses.replace(TINY_RUN, planner=planner)
+    imagined: list[int] = []
+    imagine = WorldModel.imagine
+
+    def watch(model: WorldModel, state: Belief, actions: Tensor, generator: Any) -> Tensor:
+        imagined.append(actions.shape[1])
+        return imagine(model, state, actions, generator)
+
+    monkeypatch.setattr(WorldModel, "imagine", watch)
+    work, operations = planning(config, 2, ACTIONS)
+    assert imagined == []
+    work()
+    assert len(imagined) == planner.num_iterations
+    assert imagined[0] == 100
+    assert (imagined[1] == 100) == (decay == 1)
+    model = WorldModel({"sensors": Vector(8)}, ACTIONS, config.model, torch.Generator())
+    assert operations == flops.imagining(model, 2 * sum(imagined), planner.horizon)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +149,8 @@ def test_the_arithmetic_of_updating_is_what_pytorch_counts(
 def test_as_many_frames_are_decoded_as_the_settings_say(
     preset: str, members: int, expected: float
 ) -> None:
-    """At the most one batch in all, whatever the number of members that is measured."""
-    loss = bench._resized(PRESETS[preset], members).loss
+    """At most one batch in all, whatever the number of members that is measured."""
+    loss = resized(PRESETS[preset], members).loss
     assert members * loss.decode_fraction == pytest.approx(expected)
 
 
@@ -117,10 +163,10 @@ def test_peak_memory_sees_what_was_freed() -> None:
 
 
 TINY = [
-    *("bench", "--preset", "laptop", "--threads", "1", "--repeats", "1", "--episodes", "3"),
+    *("bench", "--preset", "laptop", "--run.threads", "1", "--repeats", "1", "--episodes", "3"),
     *("--model.deter", "8", "--model.hidden", "8", "--model.stoch", "4", "--actions", "2"),
-    *("--model.image-depth", "2", "--num-trajectories", "20", "--train.batch-size", "2"),
-    *("--train.sequence-length", "5", "--task", "toy_reach"),
+    *("--model.image-depth", "2", "--planner.num-trajectories", "20", "--learn.batch-size", "2"),
+    *("--learn.sequence-length", "5", "--task", "toy_reach"),
 ]
 KEYS = {
     *("gemm_gflops", "plan_s", "plan_floor_s", "plan_ratio", "update_s", "update_floor_s"),
@@ -156,7 +202,7 @@ def test_bench_prints_a_table_and_leaves_nothing(
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     kept = torch.get_num_threads()
     try:
-        assert main([*TINY, "--num-members", "1"]) == 0
+        assert main([*TINY, "--model.num-members", "1"]) == 0
     finally:
         torch.set_num_threads(kept)
     out = capsys.readouterr().out
@@ -168,5 +214,5 @@ def test_bench_prints_a_table_and_leaves_nothing(
 def test_bench_refuses_nothing_to_measure(capsys: pytest.CaptureFixture[str]) -> None:
     assert main([*TINY, "--repeats", "0"]) == 2
     assert "at least 1" in capsys.readouterr().err
-    assert main([*TINY, "--device", "cuda"]) == 2
+    assert main([*TINY, "--run.device", "cuda"]) == 2
     assert "measures the CPU" in capsys.readouterr().err

@@ -1,7 +1,5 @@
 """The command line, as a person uses it: in a process of its own."""
 
-import dataclasses
-import io
 import json
 import os
 import shlex
@@ -12,20 +10,22 @@ import time
 from pathlib import Path
 
 import pytest
-from rich.console import Console
 
-from comparing import assert_same_run
+from assertions import assert_same_run
 from planet_bayes import cli, runs
-from planet_bayes.config import PRESETS, Config
-from planet_bayes.training import Event, checkpoint
-from planet_bayes.watch import Watcher
+from planet_bayes.config import Config
+from planet_bayes.data import files
+from planet_bayes.data.folder import CheckpointFolder
+from planet_bayes.training import checkpoint
+from planet_bayes.training.progress import Progress, load_progress
+from tiny_run import replaced
 
 TINY = shlex.split(
-    "--task toy_reach --env.max-steps 12 --threads 1 --num-members 2 --num-trajectories 24 "
-    "--model.deter 8 --model.stoch 4 --model.hidden 8 --model.vector-units 8 "
-    "--model.reward-units 8 --model.reward-layers 1 --planner.horizon 4 "
-    "--planner.num-iterations 2 --train.seed-episodes 2 --train.batch-size 4 "
-    "--train.sequence-length 6 --train.first-updates 0 --train.evaluation-episodes 2"
+    "--task toy_reach --env.max-steps 12 --run.threads 1 --model.num-members 2 "
+    "--planner.num-trajectories 24 --model.deter 8 --model.stoch 4 --model.hidden 8 "
+    "--model.dense-units 8 --model.reward-units 8 --model.reward-layers 1 --planner.horizon 4 "
+    "--planner.num-iterations 2 --collect.seed-episodes 2 --learn.batch-size 4 "
+    "--learn.sequence-length 6 --learn.first-updates 0 --run.evaluation-episodes 2"
 )
 
 
@@ -45,9 +45,13 @@ def finish(process: subprocess.Popen) -> tuple[int, str]:
     return process.returncode, output
 
 
+def newest_progress(run: Path) -> Progress:
+    return load_progress(CheckpointFolder(checkpoint.latest(run)).progress)
+
+
 def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
-    """Ctrl-C while it learns, go on, and end as a run that was never stopped."""
-    words = ["train", *TINY, "--train.episodes", "2", "--train.updates-per-episode", "150"]
+    """Ctrl-C while it learns, continue, and end as a run that was never stopped."""
+    words = ["train", *TINY, "--collect.episodes", "2", "--learn.updates-per-episode", "150"]
     whole = start(*words, "--run", "whole", cwd=tmp_path)
     stopped = start(*words, "--run", "stopped", cwd=tmp_path)
     metrics = tmp_path / "stopped" / "metrics.jsonl"
@@ -60,7 +64,7 @@ def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
     code, output = finish(stopped)
     assert code == 130, output
     assert "planet-bayes train --resume stopped" in output
-    assert checkpoint.load_progress(checkpoint.latest(tmp_path / "stopped")).episodes < 4
+    assert newest_progress(tmp_path / "stopped").episodes < 4
     code, output = finish(start("train", "--resume", "stopped", cwd=tmp_path))
     assert code == 0, output
     code, output = finish(whole)
@@ -71,14 +75,16 @@ def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
 
     code, output = finish(start("train", "--resume", "whole", cwd=tmp_path))
     assert code == 0, output
-    assert "whole was finished before" in output
+    assert "whole was finished before, after 2 episodes" in output
+    assert "train --resume whole --collect.episodes 4" in output
     assert "done." not in output
 
     code, output = finish(start("evaluate", "whole", "--episodes", "2", cwd=tmp_path))
     assert code == 0, output
+    assert "toy_reach, after 2 episodes\n" in output  # seed episodes do not count
     assert "random actions" in output
     result = json.loads((tmp_path / "whole" / "evaluation.json").read_text())
-    assert len(result["returns"]) == 2
+    assert (len(result["returns"]), result["episodes"]) == (2, 2)
     assert (tmp_path / "whole" / "evaluation.mp4").stat().st_size > 500
 
 
@@ -90,7 +96,7 @@ def test_termination_checkpoints_and_says_so(tmp_path: Path) -> None:
     process.send_signal(signal.SIGTERM)
     code, output = finish(process)
     assert code == 143, output
-    checkpoint.load_progress(checkpoint.latest(tmp_path / "run"))
+    newest_progress(tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -100,14 +106,31 @@ def test_termination_checkpoints_and_says_so(tmp_path: Path) -> None:
         (["train", "--preset", "laptp"], "did you mean 'laptop'"),
         (["train", "--preset", "fast"], "unknown preset 'fast'. There are quick, laptop, paper."),
         (["train", "--preset", "quick", "--resume", "nowhere"], "exclude each other"),
+        (["train", "--method", "planet", "--resume", "nowhere"], "exclude each other"),
+        (["train", "--method", "planett"], "did you mean 'planet'"),
         (["train", "--task", "examples/own_env.py:make"], "folder/file.py is the module"),
         (["train", "--resume", "nowhere"], "not a folder"),
         (["train", "--resume", "."], "not a run folder"),
         (["train", "--planner.proposal", "mixtur"], "did you mean 'mixture'"),
-        (["train", "--planner.horizon", "0"], "error: horizon must be at least 1"),
-        (["train", "--task", "toy_reach", "--device", "cuda:99"], "cannot be used"),
+        (["train", "--planner.horizon", "0"], "horizon must be at least 1"),
+        (["train", "--task", "toy_reach", "--run.device", "cuda:99"], "cannot be used"),
         (["train", "--task", "CartPole-v1"], "Discrete"),
         (["evaluate", "nowhere"], "not a folder"),
+        (["export", "nowhere", "somewhere"], "not a folder"),
+        (["diagnose", "nowhere"], "not a folder"),
+        (["film", "film.gif", "nowhere"], "not a folder"),
+        (["replan", "nowhere"], "not a folder"),
+        (["replan", "--episodes", "2"], "name the run's folder first"),
+        (["refit", "nowhere"], "not a folder"),
+        (["refit"], "name the run's folder first"),
+        (["table", "nowhere"], "nowhere has no curves"),
+        (["table", "nowhere", "--commands"], "not a declared experiment"),
+        (["table", "nowhere.toml"], "not a readable experiment"),
+        (["figures", "nowhere"], "nowhere has no curves"),
+        (["archive", "results"], "name the runs to archive"),
+        (["archive", "results", "nowhere"], "not a readable configuration"),
+        (["trian"], "unknown command 'trian'; did you mean 'train'?"),
+        (["watch"], "unknown command 'watch'"),
     ],
 )
 def test_mistakes_get_one_sentence(
@@ -119,37 +142,48 @@ def test_mistakes_get_one_sentence(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     assert cli.main(words) == 2
-    assert message in capsys.readouterr().err
+    printed = capsys.readouterr()
+    assert printed.err.startswith("error: ")
+    assert message in printed.err
+    assert printed.err.count("\n") == 1
     assert not list(tmp_path.glob("runs/*"))  # a run that could not begin leaves no folder
 
 
-def test_a_misspelt_option_is_refused_with_the_nearest(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+def test_an_unknown_task_is_told_before_anything_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
 ) -> None:
-    with pytest.raises(SystemExit):
-        cli.main(["train", "--train.epsodes", "3"])
-    assert "--train.episodes" in capsys.readouterr().err
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--task", "cartpole_swngup"]) == 2
+    assert capsys.readouterr().out == ""
 
 
-def test_the_time_left_leaves_out_the_first_iteration(monkeypatch: pytest.MonkeyPatch) -> None:
-    """It has many more updates than the others, so its pace says nothing of theirs."""
-    now = 0.0
-    monkeypatch.setattr("planet_bayes.watch.time.monotonic", lambda: now)
-    train = dataclasses.replace(PRESETS["quick"].train, episodes=10)
-    config = dataclasses.replace(PRESETS["quick"], train=train)
-    watcher = Watcher(Console(file=io.StringIO()), config)
-    shown = []
-    for episode in range(3):
-        for done in (50, 100):
-            now += 1000.0 if episode == 0 else 30.0
-            watcher(Event("update", {"episode": episode, "done": done, "of": 100}))
-            shown.append(watcher.bar.tasks[0].fields["left"])
-        watcher(Event("row", {"episode": episode}))
-        shown.append(watcher.bar.tasks[0].fields["left"])
-    # Eleven iterations, of a minute each but for the first.
-    assert shown[:3] == ["", "", ""]
-    assert shown[5] == "about 9 min left"
-    assert shown[8] == "about 8 min left"
+def test_a_misspelt_option_is_refused_with_the_nearest(capsys: pytest.CaptureFixture) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        cli.main(["train", "--collect.epsodes", "3"])
+    assert exit_info.value.code == 2
+    assert "--collect.episodes" in capsys.readouterr().err
+
+
+def test_a_run_is_read_once_for_its_settings(
+    tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture
+) -> None:
+    """And once more, behind the lock, to resume from it."""
+    short = replaced(tiny, collect={"episodes": 0}, run={"keep_checkpoints": 1})
+    path, _ = runs.train(short, tmp_path / "run")
+    checked: list[Path] = []
+    check_folder = files.check_folder
+
+    def check(folder: Path) -> None:
+        checked.append(folder)
+        check_folder(folder)
+
+    monkeypatch.setattr(files, "check_folder", check)
+    assert cli.main(["train", "--resume", str(path), "--run.threads", "1"]) == 0
+    assert len(checked) == 2
+    checked.clear()
+    assert cli.main(["train", "--resume", str(path), "--model.deter", "9"]) == 2
+    assert "model.deter cannot be changed in a run that has begun" in capsys.readouterr().err
+    assert len(checked) == 1
 
 
 def test_tasks_are_listed(capsys: pytest.CaptureFixture) -> None:
@@ -157,6 +191,7 @@ def test_tasks_are_listed(capsys: pytest.CaptureFixture) -> None:
     output = capsys.readouterr().out
     for name in ("cup_catch", "finger_spin", "cheetah_run", "walker_run", "toy_reach"):
         assert name in output
+    assert "--env.original" in output
 
 
 def test_an_exported_agent_acts_alike_and_is_small(
@@ -171,6 +206,7 @@ def test_an_exported_agent_acts_alike_and_is_small(
         "config.json",
         "model.safetensors",
         "progress.json",
+        "signature.json",
     ]
     run, agent = runs.load_run(path), runs.load_run(target)
     assert runs.evaluate(run, 1) == runs.evaluate(agent, 1)
@@ -181,6 +217,6 @@ def test_an_exported_agent_acts_alike_and_is_small(
     for folder, code in (("older", 0), ("oldest", 0), ("none", 2)):
         (checkpoint.latest(path) / "progress.json").unlink()
         assert cli.main(["export", str(path), str(tmp_path / folder)]) == code
-        said = capsys.readouterr()
-        assert "progress.json cannot be read" in (said.err if code else said.out)
+        printed = capsys.readouterr()
+        assert "progress.json cannot be read" in (printed.err if code else printed.out)
     assert not list(tmp_path.glob("other*"))

@@ -9,9 +9,11 @@ from pathlib import Path
 
 import pytest
 
+import planet_bayes
 from pinned_runs import PORTABLE
 
 HERE = Path(__file__).parent
+SOURCE = str(Path(planet_bayes.__file__).parents[1])
 OLD = HERE / "data" / "format-0.1"
 PINS = json.loads((HERE / "data" / "pins.json").read_text())
 
@@ -35,7 +37,7 @@ def run(path: Path, what: str) -> object:
     result = subprocess.run(
         [sys.executable, "-c", CODE, str(path), what],
         cwd=HERE,
-        env=os.environ | PORTABLE | {"PYTHONPATH": str(HERE)},
+        env=os.environ | PORTABLE | {"PYTHONPATH": os.pathsep.join([str(HERE), SOURCE])},
         capture_output=True,
         text=True,
     )

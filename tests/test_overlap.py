@@ -13,50 +13,55 @@ import time
 from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
+from typing import Any
 
 import gymnasium
 import numpy as np
 import pytest
 
-from comparing import assert_same_run
+from assertions import assert_same_run
 from planet_bayes import config as configuration
 from planet_bayes import runs
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
+from planet_bayes.data import files
+from planet_bayes.data.rows import read_metrics
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.errors import ConfigError, EnvError
-from planet_bayes.training import Event, Trainer, build_model, checkpoint, loop, overlap
-from planet_bayes.training.collect import Collected, collect_numbered
-from planet_bayes.training.metrics import read_metrics
+from planet_bayes.training import Event, Trainer, checkpoint, loop, overlap
+from planet_bayes.training.build import build_model
+from planet_bayes.training.collect import Collected, collect_episode
+from planet_bayes.training.events import Evaluating, IterationDone, SeedEpisode, Updated
+from planet_bayes.training.progress import load_progress
+from planet_bayes.training.weights import load_model
 from test_cli import TINY
-
-
-def with_train(config: Config, **changes) -> Config:
-    return dataclasses.replace(config, train=dataclasses.replace(config.train, **changes))
+from tiny_run import replaced
 
 
 @pytest.fixture(scope="module")
 def plain(tiny: Config) -> Config:
     """Actions that depend on every weight; few updates often change none that elites give."""
-    planner = dataclasses.replace(tiny.planner, optimality="exponential")
-    return with_train(dataclasses.replace(tiny, planner=planner), keep_checkpoints=10)
+    return replaced(tiny, planner={"optimality": "exponential"}, run={"keep_checkpoints": 10})
 
 
 @pytest.fixture(scope="module")
 def config(plain: Config) -> Config:
-    return with_train(plain, overlap=True)
+    return replaced(plain, collect={"overlap": True})
 
 
 @pytest.fixture(scope="module")
 def finished(config: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never stopped, in a process as it should be; not to be written to."""
-    trainer = Trainer(config, tmp_path_factory.mktemp("finished") / "run")
-    assert trainer.collector is not None
-    pid = trainer.collector.pid
-    assert pid in [child.pid for child in multiprocessing.active_children()]
-    assert trainer.train()
+    path = tmp_path_factory.mktemp("finished") / "run"
+    with Trainer(config, path).session() as run:
+        assert run.collector is not None
+        pid = run.collector.pid
+        assert pid in [child.pid for child in multiprocessing.active_children()]
+        loop.seed(run)
+        while not run.finished:
+            loop.iterate(run)
     assert not Path(f"/proc/{pid}").exists()
-    return trainer.run
+    return path
 
 
 class Thread(threading.Thread):
@@ -64,9 +69,10 @@ class Thread(threading.Thread):
 
     pid = exitcode = None
 
-    def __init__(self, connection: Connection, config: Config, device) -> None:
+    def __init__(self, connection: Connection, config: Config, signature, device) -> None:
         super().__init__(daemon=True)
-        self.work = (Connection(os.dup(connection.fileno())), config, device)
+        ours = Connection(os.dup(connection.fileno()))
+        self.work = (ours, config, signature.to_json(), device)
         self.start()
 
     def run(self) -> None:
@@ -84,31 +90,23 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(overlap, "spawn", Thread)
 
 
-@pytest.fixture(autouse=True)
-def no_film(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Spare the time that films take."""
-
-    def film(*_: object, **options: object) -> None:
-        raise EnvError("not in these tests")
-
-    monkeypatch.setattr(loop, "film_episode", film)
-
-
 class StopAt:
     """Asks to stop once an event has come for the n-th time."""
 
-    def __init__(self, kind: str, count: int) -> None:
+    def __init__(self, kind: type[Event], count: int) -> None:
         self.kind, self.left = kind, count
 
     def report(self, event: Event) -> None:
-        self.left -= event.kind == self.kind
+        self.left -= isinstance(event, self.kind)
 
     def should_stop(self) -> bool:
         return self.left <= 0
 
 
 def train(config: Config, path: Path, stop: StopAt | None = None, **options) -> bool:
-    looks = {} if stop is None else {"report": stop.report, "should_stop": stop.should_stop}
+    looks: dict[str, Any] = {}
+    if stop is not None:
+        looks = {"report": stop.report, "should_stop": stop.should_stop}
     return Trainer(config, path, **looks, **options).train()
 
 
@@ -116,8 +114,10 @@ def test_two_runs_are_the_same_though_ctrl_c_reaches_the_process(
     finished: Path, config: Config, tmp_path: Path
 ) -> None:
     def report(event: Event) -> None:
-        if event.kind in ("seed", "update"):
-            os.kill(multiprocessing.active_children()[0].pid, signal.SIGINT)
+        if isinstance(event, SeedEpisode | Updated):
+            pid = multiprocessing.active_children()[0].pid
+            assert pid is not None
+            os.kill(pid, signal.SIGINT)
 
     path, ended = runs.train(config, tmp_path / "run", report=report)
     assert ended
@@ -130,10 +130,10 @@ def by_hand(run: Path, weights: Path, number: int) -> np.ndarray:
     """Return the actions of an episode that is collected here with a checkpoint's weights."""
     config = configuration.load(run / "config.json")
     env = make_env(config.task, config.env)
-    model = build_model(config, env, "cpu")
-    checkpoint.load_model(weights, model)
-    agent = Agent(model, config.resolved_planner)
-    return collect_numbered(config, env, agent, number).episode.action
+    model = build_model(config, env.signature, "cpu")
+    load_model(weights, model)
+    agent = Agent(model, env.signature, config.planner)
+    return collect_episode(config, env, agent, number).episode.action
 
 
 def test_the_lag_is_one_round_of_updates(finished: Path, plain: Config, tmp_path: Path) -> None:
@@ -142,9 +142,9 @@ def test_the_lag_is_one_round_of_updates(finished: Path, plain: Config, tmp_path
     for run, lag in ((finished, 1), (without, 0)):
         saved = {}  # by the number of rounds that had been learned
         for path in checkpoint.list_checkpoints(run):
-            saved[checkpoint.load_progress(path).updates // 4] = path
+            saved[load_progress(path / "progress.json").updates // 4] = path
         for iteration in (0, 1, 2):
-            number = plain.train.seed_episodes + iteration
+            number = plain.collect.seed_episodes + iteration
             with np.load(run / "episodes" / f"{number:06d}.npz") as arrays:
                 actual = arrays["action"]
             weights = saved[iteration + 1 - lag]
@@ -159,28 +159,29 @@ def test_without_it_nothing_of_it_is_there(
     def refuse(*_: object) -> None:
         raise AssertionError("no process is needed")
 
-    assert not Config().train.overlap
+    assert not Config().collect.overlap
     monkeypatch.setattr(overlap, "spawn", refuse)
-    assert not train(plain, tmp_path / "run", StopAt("update", 6))
-    trainer = Trainer(plain, tmp_path / "run", resume=True)
-    assert trainer.collector is None
-    assert trainer.train()
-    assert trainer.actor is None
+    assert not train(plain, tmp_path / "run", StopAt(Updated, 6))
+    with Trainer(plain, tmp_path / "run", resume=True).session() as run:
+        assert run.collector is None
+        while not run.finished:
+            loop.iterate(run)
+        assert run.actor is None
     assert not list((tmp_path / "run").rglob("actor.safetensors"))
 
 
 @pytest.mark.parametrize(
     ("kind", "count"),
     [
-        ("seed", 2),
-        *(("update", count) for count in (1, 4, 6, 14)),
-        *(("row", count) for count in (1, 3)),
-        *(("evaluate", count) for count in (1, 2)),
+        (SeedEpisode, 2),
+        *((Updated, count) for count in (1, 4, 6, 14)),
+        *((IterationDone, count) for count in (1, 3)),
+        *((Evaluating, count) for count in (1, 2)),
     ],
 )
 @pytest.mark.usefixtures("threads")
 def test_resume_is_bit_identical(
-    finished: Path, config: Config, tmp_path: Path, kind: str, count: int
+    finished: Path, config: Config, tmp_path: Path, kind: type[Event], count: int
 ) -> None:
     path = tmp_path / "run"
     assert not train(config, path, StopAt(kind, count))
@@ -192,10 +193,10 @@ def test_resume_is_bit_identical(
 @pytest.mark.parametrize("row", [1, 2])
 def test_resume_from_a_stop_between_checkpoints(config: Config, tmp_path: Path, row: int) -> None:
     """Stopped right after a row: the scales of the next updates must not be in what is saved."""
-    config = with_train(config, checkpoint_every=5)
+    config = replaced(config, run={"checkpoint_every": 5})
     train(config, tmp_path / "whole")
     path = tmp_path / "stopped"
-    assert not train(config, path, StopAt("row", row))
+    assert not train(config, path, StopAt(IterationDone, row))
     assert train(config, path, resume=True)
     assert_same_run(tmp_path / "whole", path)
 
@@ -207,16 +208,16 @@ def test_stopped_while_it_waits_for_the_episode(
     def stuck(config, env, agent, number: int, should_stop: Callable[[], bool]) -> Collected:
         while number == 3 and not should_stop():
             time.sleep(0.01)
-        return collect_numbered(config, env, agent, number, should_stop)
+        return collect_episode(config, env, agent, number, should_stop)
 
-    monkeypatch.setattr(overlap, "collect_numbered", stuck)
+    monkeypatch.setattr(overlap, "collect_episode", stuck)
     path = tmp_path / "run"
-    assert not train(config, path, StopAt("update", 8))
+    assert not train(config, path, StopAt(Updated, 8))
     newest = checkpoint.latest(path)
-    progress = checkpoint.load_progress(newest)
+    progress = checkpoint.newest_sound(path).progress
     assert (progress.episodes, progress.updates_since_episode) == (3, 4)
     assert (newest / "actor.safetensors").exists()
-    monkeypatch.setattr(overlap, "collect_numbered", collect_numbered)
+    monkeypatch.setattr(overlap, "collect_episode", collect_episode)
     assert train(runs.resume_config(path), path, resume=True)
     assert_same_run(finished, path)
 
@@ -227,11 +228,11 @@ def test_killed_anywhere_and_resumed(finished: Path, config: Config, tmp_path: P
     copies: list[Path] = []
 
     def report(event: Event) -> None:
-        if event.kind == "row" or (event.kind == "update" and event.data["done"] == 2):
+        if isinstance(event, IterationDone) or (isinstance(event, Updated) and event.done == 2):
             copies.append(tmp_path / f"copy-{len(copies)}")
             shutil.copytree(tmp_path / "run", copies[-1])
 
-    few = with_train(config, checkpoint_every=2)
+    few = replaced(config, run={"checkpoint_every": 2})
     assert Trainer(few, tmp_path / "run", report=report).train()
     assert_same_run(finished, tmp_path / "run")
     for copy in (copies[1], copies[3], copies[4]):
@@ -244,17 +245,17 @@ def test_a_longer_run_goes_on_from_a_finished_one(
     finished: Path, config: Config, tmp_path: Path
 ) -> None:
     path = tmp_path / "run"
-    assert train(with_train(config, episodes=1), path)
-    again = Trainer(runs.resume_config(path), path, resume=True)
-    assert again.collector is None  # there is nothing to collect
-    assert again.train()
+    assert train(replaced(config, collect={"episodes": 1}), path)
+    with Trainer(runs.resume_config(path), path, resume=True).session() as run:
+        assert run.collector is None  # there is nothing to collect
+        assert run.finished
     assert train(runs.resume_config(path, config), path, resume=True)
     assert_same_run(finished, path)
 
 
 def test_it_is_not_switched_on_in_a_run_that_has_begun(finished: Path, config: Config) -> None:
-    with pytest.raises(ConfigError, match=r"train\.overlap cannot be changed"):
-        runs.resume_config(finished, with_train(config, overlap=False))
+    with pytest.raises(ConfigError, match=r"collect\.overlap cannot be changed"):
+        runs.resume_config(finished, replaced(config, collect={"overlap": False}))
 
 
 class Fragile(gymnasium.Env):
@@ -280,9 +281,9 @@ class Fragile(gymnasium.Env):
 def test_a_fault_in_the_process_is_told_and_loses_nothing(
     config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config = with_train(config, evaluate_every=0)
+    config = replaced(config, run={"evaluate_every": 0})
     config = dataclasses.replace(
-        config, task=f"{__name__}:Fragile", env=EnvConfig(observation="state")
+        config, task=f"{__name__}:Fragile", env=EnvConfig(observation=("state",))
     )
     monkeypatch.setenv("FRAGILE", "1")
     path = tmp_path / "run"
@@ -290,7 +291,7 @@ def test_a_fault_in_the_process_is_told_and_loses_nothing(
         train(config, path)
     assert "in step\n" in caught.value.__notes__[0]  # where it was, in the process
     assert not multiprocessing.active_children()
-    progress = checkpoint.load_progress(checkpoint.latest(path))
+    progress = checkpoint.newest_sound(path).progress
     assert (progress.episodes, progress.updates) == (3, 8)  # 2 seed episodes, 1 with the agent
     monkeypatch.setattr(overlap, "spawn", Thread)
     assert train(runs.resume_config(path), path, resume=True)
@@ -310,15 +311,15 @@ def test_a_process_that_ends_without_a_word(
         ended.set()
         raise SystemExit
 
-    monkeypatch.setattr(overlap, "collect_numbered", end)
+    monkeypatch.setattr(overlap, "collect_episode", end)
     trainer = Trainer(config, path, should_stop=lambda: stopping and ended.is_set())
     if stopping:
         assert not trainer.train()
     else:
         with pytest.raises(overlap.CollectorError, match="ended with exit code"):
             trainer.train()
-        assert checkpoint.load_progress(checkpoint.latest(path)).updates == 4
-    monkeypatch.setattr(overlap, "collect_numbered", collect_numbered)
+        assert checkpoint.newest_sound(path).progress.updates == 4
+    monkeypatch.setattr(overlap, "collect_episode", collect_episode)
     assert train(runs.resume_config(path), path, resume=True)
     assert_same_run(finished, path)
 
@@ -330,7 +331,7 @@ def test_another_fault_in_the_process_is_told_too(
     def collect(*_: object) -> None:
         raise MemoryError("no room")
 
-    monkeypatch.setattr(overlap, "collect_numbered", collect)
+    monkeypatch.setattr(overlap, "collect_episode", collect)
     with pytest.raises(overlap.CollectorError, match="failed: MemoryError: no room"):
         train(config, tmp_path / "run")
 
@@ -338,10 +339,8 @@ def test_another_fault_in_the_process_is_told_too(
 def test_an_environment_that_only_this_process_has_is_refused(
     config: Config, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="got a Fragile"):
-        dataclasses.replace(config, task=Fragile())
-    gymnasium.register("OnlyHere-v0", entry_point=lambda: Fragile())
-    state = EnvConfig(observation="state")
+    gymnasium.register("OnlyHere-v0", entry_point=lambda **_: Fragile())
+    state = EnvConfig(observation=("state",))
     try:
         with pytest.raises(ConfigError, match="OnlyHere-v0 works here but cannot be made"):
             train(dataclasses.replace(config, task="OnlyHere-v0", env=state), tmp_path / "run")
@@ -358,9 +357,9 @@ def test_a_trainer_that_cannot_begin_ends_the_process(
     def broken(run: Path) -> None:
         raise OSError("disk full")
 
-    monkeypatch.setattr(loop.files, "lock", broken)
+    monkeypatch.setattr(files, "lock", broken)
     with pytest.raises(OSError, match="disk full"):
-        Trainer(config, tmp_path / "run")
+        Trainer(config, tmp_path / "run").train()
     assert not [thread for thread in threading.enumerate() if isinstance(thread, Thread)]
 
 
@@ -388,7 +387,7 @@ def test_a_learner_that_is_killed_leaves_no_process(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    words = "--train.episodes 6 --train.updates-per-episode 10 --train.overlap True --run run"
+    words = "--collect.episodes 6 --learn.updates-per-episode 10 --collect.overlap --run run"
     process = subprocess.Popen(
         [sys.executable, "-m", "planet_bayes.cli", "train", *TINY, *words.split()],
         cwd=tmp_path,

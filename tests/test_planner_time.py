@@ -1,9 +1,8 @@
-"""Spending less time on a plan: a deadline, fewer candidates, stopping when converged."""
+"""Spending less time on a plan: a deadline, or fewer candidates."""
 
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
@@ -18,14 +17,13 @@ from torch import Generator, Tensor
 from planet_bayes import agent as agents
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
-from planet_bayes.models import WorldModel
+from planet_bayes.models import Vector, WorldModel
 from planet_bayes.planner import (
     METHODS,
+    OPTIMALITIES,
     ActionNoise,
     Bounds,
     Deadline,
-    Gaussian,
-    Mixture,
     PlannerConfig,
     PlannerError,
     PlanResult,
@@ -34,15 +32,18 @@ from planet_bayes.planner import (
     plan,
 )
 from planet_bayes.planner import _deadline as deadlines
-from planet_bayes.planner._plan import candidate_weights, converged, first_action, start
+from planet_bayes.planner._optimality import log_optimality
+from planet_bayes.spaces import Box, Signature
+from planning import (
+    INF,
+    NAN,
+    built_in,
+    seeded,
+    start,
+)
 
-INF, NAN = float("inf"), float("nan")
 BOUNDS = Bounds(torch.tensor([-1.0, 2.0]), torch.tensor([3.0, 10.0]))
 GOAL = torch.tensor([0.4, 7.0])
-
-
-def seeded(seed: int = 0) -> Generator:
-    return Generator().manual_seed(seed)
 
 
 @dataclass
@@ -89,7 +90,7 @@ class Tracking:
 
 
 def tensors(result: PlanResult) -> list[Tensor]:
-    fitted, seen = result.plan, result.diagnostics
+    fitted, seen = built_in(result.proposal), result.diagnostics
     parts = [result.action, fitted.mean, fitted.std, fitted.log_weights]
     return [*parts, *(x for x in vars(seen).values() if isinstance(x, Tensor))]
 
@@ -99,41 +100,36 @@ def same(left: PlanResult, right: PlanResult) -> bool:
     return all(torch.equal(a, b) for a, b in pairs)
 
 
-# --- Off by default ---------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize("execute", ["sample", "mean"])
 @pytest.mark.parametrize("method", METHODS)
 def test_by_default_the_loop_is_the_plain_one(method: str, execute: str) -> None:
     """Bit for bit, the generator's state included: sample, imagine, weigh, refit, U times."""
-    config = METHODS[method](horizon=3, num_candidates=33, num_iterations=4, execute=execute)
+    config = METHODS[method](horizon=3, num_trajectories=33, num_iterations=4, execute=execute)
     model, generator = Tracking(noise=0.1), seeded(5)
-    floor = config.min_std * BOUNDS.half_range
     proposal = start(BOUNDS, config, generator, None, 2)
     for _ in range(4):
         noise = ActionNoise.draw((2, 33, 3, 2), BOUNDS.low, generator)
         candidates = proposal.sample(noise).clamp(BOUNDS.low, BOUNDS.high)
         returns = model.imagine(None, candidates, generator).sum(-1)
-        weights = candidate_weights(returns, proposal, candidates, config)
-        proposal = proposal.refit(candidates, weights, floor, 0.0)
-    action = first_action(proposal, BOUNDS, config, generator)
+        optimality = OPTIMALITIES[config.optimality]
+        log_weights = log_optimality(returns, returns.mean(-1), config, optimality)
+        proposal = proposal.refit(candidates, log_weights.softmax(-1))
+    action = proposal.first_action(execute, generator)
 
     other = seeded(5)
     result = plan(Tracking(noise=0.1), None, BOUNDS, config, other, batch_size=2)
     assert torch.equal(result.action, action)
-    assert torch.equal(result.plan.mean, proposal.mean)
-    assert torch.equal(result.plan.std, proposal.std)
-    assert torch.equal(result.plan.log_weights, proposal.log_weights)
+    fitted = built_in(result.proposal)
+    assert torch.equal(fitted.mean, proposal.mean)
+    assert torch.equal(fitted.std, proposal.std)
+    assert torch.equal(fitted.log_weights, proposal.log_weights)
     assert torch.equal(other.get_state(), generator.get_state())
     assert (result.diagnostics.num_iterations, result.diagnostics.stopped_by) == (4, "iterations")
 
 
 def test_without_a_budget_the_clock_is_not_read(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(deadlines, "_clock", None)
-    plan(Tracking(), None, BOUNDS, cem(horizon=2, num_iterations=2), seeded())
-
-
-# --- The deadline -----------------------------------------------------------------------------
+    plan(Tracking(), None, BOUNDS, cem(horizon=2, num_iterations=2, num_trajectories=200), seeded())
 
 
 @pytest.mark.parametrize(
@@ -156,7 +152,7 @@ def test_no_iteration_begins_that_is_not_expected_to_fit(
     clock: Clock, budget: float, durations: tuple[float, ...], expected: int, reason: str
 ) -> None:
     model = Tracking(clock=clock, durations=durations)
-    config = paets(horizon=3, num_candidates=30, num_iterations=5)
+    config = paets(horizon=3, num_trajectories=30, num_iterations=5)
     begun = clock.now
     result = plan(model, None, BOUNDS, config, seeded(), time_budget=budget)
     assert len(model.seen) == expected
@@ -169,7 +165,7 @@ def test_no_iteration_begins_that_is_not_expected_to_fit(
 @pytest.mark.parametrize("execute", ["sample", "mean"])
 def test_a_plan_cut_short_is_the_plan_of_fewer_iterations(clock: Clock, execute: str) -> None:
     """So the noise of the iterations that are done is what it is without a budget."""
-    config = paets(horizon=3, num_candidates=30, num_iterations=8, execute=execute)
+    config = paets(horizon=3, num_trajectories=30, num_iterations=8, execute=execute)
     fewer = dataclasses.replace(config, num_iterations=3)
     model = Tracking(noise=0.1, clock=clock)
     cut = plan(model, None, BOUNDS, config, seeded(1), time_budget=3.5)
@@ -209,15 +205,13 @@ def test_bad_budgets_are_refused(budget: float, tiny: Config) -> None:
         plan(Tracking(), None, BOUNDS, cem(horizon=2), seeded(), time_budget=budget)
     agent = make_agent(tiny)
     with pytest.raises(PlannerError, match="time_budget"):
-        agent.act(agent.initial(), np.zeros((1, 3)), seeded(), time_budget=budget)
-
-
-# --- The agent --------------------------------------------------------------------------------
+        agent.act(agent.initial(), [{"sensors": np.zeros(3)}], seeded(), time_budget=budget)
 
 
 def make_agent(config: Config) -> Agent:
-    model = WorldModel((3,), 2, config.members, config.model, seeded())
-    return Agent(model, config.resolved_planner)
+    signature = Signature({"sensors": Vector(3)}, Box((-1.0, -1.0), (1.0, 1.0)))
+    model = WorldModel(signature.observation, 2, config.model, seeded())
+    return Agent(model, signature, config.planner)
 
 
 def slowed(clock: Clock, function: Callable[..., Any], seconds: float) -> Callable[..., Any]:
@@ -242,26 +236,32 @@ def test_the_agent_passes_on_what_filtering_leaves(
     monkeypatch.setattr(agent.model, "filter", slowed(clock, agent.model.filter, filtering))
     monkeypatch.setattr(agent.model, "imagine", slowed(clock, agent.model.imagine, 1.0))
     monkeypatch.setattr(agents, "plan", watched)
-    view = np.zeros((1, 3))
+    view = [{"sensors": np.zeros(3)}]
     action, _, seen = agent.act(agent.initial(), view, seeded(), 0.1, time_budget=budget)
     assert budgets == [expected]
     assert np.abs(action).max() <= 1
     assert seen.num_iterations == (1 if expected == 1e-9 else tiny.planner.num_iterations)
 
 
-# --- Fewer candidates -------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("config", "expected"),
     [
-        (paets(), [200] * 6),
-        (paets(candidate_decay=0.7), [200, 140, 98, 69, 48, 34]),
-        (cem(candidate_decay=0.5, elite_fraction=0.25), [200, 100, 50, 30, 30, 30]),
-        (paets(candidate_decay=0.5, elite_fraction=0.05), [200, 100, 60, 60, 60, 60]),
-        (cem(candidate_decay=0.01, elite_fraction=0.07), [200, 43, 43, 43, 43, 43]),
+        (paets(num_trajectories=200), [200] * 6),
+        (paets(num_trajectories=200, candidate_decay=0.7), [200, 140, 98, 69, 48, 34]),
+        (
+            cem(num_trajectories=200, candidate_decay=0.5, elite_fraction=0.25),
+            [200, 100, 50, 30, 30, 30],
+        ),
+        (
+            paets(num_trajectories=200, candidate_decay=0.5, elite_fraction=0.05),
+            [200, 100, 60, 60, 60, 60],
+        ),
+        (
+            cem(num_trajectories=200, candidate_decay=0.01, elite_fraction=0.07),
+            [200, 43, 43, 43, 43, 43],
+        ),
         # Fewer than the least to begin with: as they are.
-        (cem(candidate_decay=0.5, num_candidates=20), [20] * 6),
+        (cem(candidate_decay=0.5, num_trajectories=20), [20] * 6),
     ],
 )
 def test_the_model_sees_fewer_candidates(config: PlannerConfig, expected: list[int]) -> None:
@@ -276,7 +276,7 @@ def test_the_model_sees_fewer_candidates(config: PlannerConfig, expected: list[i
 @pytest.mark.parametrize("batch", [1, 3])
 def test_candidates_that_stay_keep_their_noise(batch: int) -> None:
     """With nothing to choose between, the proposal moves little, and candidates show noise."""
-    config = cem(horizon=2, num_candidates=400, num_iterations=4, initial_std=0.1)
+    config = cem(horizon=2, num_trajectories=400, num_iterations=4, initial_std=0.1)
     plain, fewer = Tracking(scale=0.0), Tracking(scale=0.0)
     plan(plain, None, BOUNDS, config, seeded(3), batch_size=batch)
     decayed = dataclasses.replace(config, candidate_decay=0.8)
@@ -296,78 +296,12 @@ def test_decay_still_tracks_the_goal(method: str) -> None:
     0.09 with proportional weights, which select little.
     """
     sharp = {"temperature": 0.1} if method == "mppi" else {}
-    config = METHODS[method](horizon=4, candidate_decay=0.7, execute="mean", **sharp)
+    config = METHODS[method](
+        horizon=4, num_trajectories=200, candidate_decay=0.7, execute="mean", **sharp
+    )
     result = plan(Tracking(), None, BOUNDS, config, seeded(), batch_size=64)
     error = ((result.action - GOAL) / BOUNDS.half_range).square().mean().sqrt().item()
     assert error < (0.14 if method == "proportional_cem" else 0.07)
-
-
-# --- Converged --------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("method", ["cem", "paets"])
-def test_a_converged_plan_stops_early_with_nearly_the_same_action(method: str) -> None:
-    config = METHODS[method](horizon=4, num_iterations=30, execute="mean")
-    full = plan(Tracking(), None, BOUNDS, config, seeded())
-    model = Tracking()
-    config = dataclasses.replace(config, converged_std=0.1)
-    early = plan(model, None, BOUNDS, config, seeded())
-    done = early.diagnostics.num_iterations
-    assert 2 <= done == len(model.seen) < 20
-    assert early.diagnostics.stopped_by == "converged"
-    assert early.diagnostics.best_return.shape == (1, done)
-    assert ((early.action - full.action) / BOUNDS.half_range).abs().max().item() < 0.1
-    # It is the plan of so many iterations, and one fewer was not enough.
-    fewer = dataclasses.replace(config, num_iterations=done, converged_std=0.0)
-    assert same(early, plan(Tracking(), None, BOUNDS, fewer, seeded()))
-    fewer = dataclasses.replace(fewer, num_iterations=done - 1)
-    before = plan(Tracking(), None, BOUNDS, fewer, seeded())
-    assert [converged(x.plan, BOUNDS, config) for x in (before, early)] == [False, True]
-
-
-def mixture(stds: list[float], shares: list[float]) -> Mixture:
-    """Components far apart whose stds, in units of half the range, are these."""
-    mean = BOUNDS.low + torch.arange(len(stds))[:, None, None] * BOUNDS.half_range.expand(3, 2)
-    std = torch.tensor(stds)[:, None, None] * BOUNDS.half_range.expand(3, 2)
-    return Mixture(mean[None], std[None], torch.tensor([shares]).log())
-
-
-@pytest.mark.parametrize(
-    ("stds", "shares", "width"),
-    [
-        ([0.1], [1.0], 0.1),
-        ([0.1, 0.1], [0.5, 0.5], 0.1),  # their distance does not count
-        ([0.1, 0.9], [1.0, 0.0], 0.1),  # nor does a starved one
-        ([0.1, 0.3], [0.75, 0.25], math.sqrt(0.03)),
-    ],
-)
-def test_width_by_hand(stds: list[float], shares: list[float], width: float) -> None:
-    proposal = mixture(stds, shares)
-    assert converged(proposal, BOUNDS, PlannerConfig(converged_std=width * 1.001))
-    assert not converged(proposal, BOUNDS, PlannerConfig(converged_std=width * 0.999))
-
-
-def test_all_problems_of_a_batch_must_converge() -> None:
-    for stds, expected in (((0.1, 0.1), True), ((0.1, 0.3), False), ((0.3, 0.1), False)):
-        std = torch.tensor(stds)[:, None, None, None] * BOUNDS.half_range.expand(2, 1, 3, 2)
-        proposal = Gaussian(torch.zeros_like(std), std)
-        assert converged(proposal, BOUNDS, cem(converged_std=0.2)) == expected
-
-
-@pytest.mark.parametrize(
-    ("name", "value"),
-    [
-        *[("candidate_decay", v) for v in (0.0, -0.5, 1.1, INF, NAN)],
-        *[("converged_std", v) for v in (-0.1, 0.01, 0.05, INF, NAN)],
-    ],
-)
-def test_bad_settings_are_refused(name: str, value: Any) -> None:
-    with pytest.raises(PlannerError, match=name):
-        PlannerConfig(**{name: value})
-    assert PlannerConfig(min_std=0.01, converged_std=0.05).converged_std == 0.05
-
-
-# --- All at once ------------------------------------------------------------------------------
 
 
 @settings(max_examples=40, deadline=None)
@@ -376,7 +310,6 @@ def test_bad_settings_are_refused(name: str, value: Any) -> None:
     changes=st.fixed_dictionaries(
         {
             "candidate_decay": st.floats(0.05, 1),
-            "converged_std": st.sampled_from([0.0, 0.1, 0.4]),
             "execute": st.sampled_from(["sample", "mean"]),
         }
     ),
@@ -387,7 +320,7 @@ def test_actions_stay_in_bounds(
     method: str, changes: dict[str, Any], budget: float | None, seed: int
 ) -> None:
     config = METHODS[method](
-        horizon=2, num_candidates=80, num_iterations=4, initial_std=1.0, **changes
+        horizon=2, num_trajectories=80, num_iterations=4, initial_std=1.0, **changes
     )
     model, generator = Tracking(), seeded(seed)
     result = plan(model, None, BOUNDS, config, generator, batch_size=2, time_budget=budget)

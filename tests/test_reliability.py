@@ -1,7 +1,6 @@
-"""Killed, starved, damaged: what docs/reliability.md promises."""
+"""Kills, full disks, damaged files: the promises of docs/development/reliability.md."""
 
 import contextlib
-import dataclasses
 import gc
 import json
 import os
@@ -17,15 +16,20 @@ from typing import Any
 
 import pytest
 
-import killing
-from comparing import assert_same_run
-from planet_bayes import cli, files, runs
+import crash_harness
+from assertions import assert_same_run
+from planet_bayes import cli, runs
+from planet_bayes import config as configuration
 from planet_bayes.config import Config
+from planet_bayes.data import files
+from planet_bayes.data.replay import Replay
 from planet_bayes.errors import PlanetBayesError, RunError
-from planet_bayes.replay import Replay
 from planet_bayes.training import Event, Trainer, checkpoint
+from planet_bayes.training.events import IterationDone, Problem, SeedEpisode, Updated
+from planet_bayes.training.loop import iterate, seed
+from tiny_run import replaced
 
-SCRIPT = Path(killing.__file__)
+SCRIPT = Path(crash_harness.__file__)
 
 
 def kill_and_go_on(run: Path, kills: int, seed: int, episodes: int, *words: str) -> dict[str, int]:
@@ -107,7 +111,7 @@ def stopped(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
     def report(event: Event) -> None:
         nonlocal done
-        done += event.kind == "update"
+        done += isinstance(event, Updated)
 
     runs.train(tiny, folder, should_stop=lambda: done >= 10, report=report)
     assert checkpoint.newest_sound(folder).progress.updates == 10
@@ -146,13 +150,8 @@ def remove(path: Path) -> None:
 
 
 DAMAGES = [cut, empty, flip, remove]
-CHECKPOINT = [
-    "model.safetensors",
-    "optimiser.safetensors",
-    "progress.json",
-    "config.json",
-    files.SUMS,
-]
+UNCHANGED = ["model.safetensors", "optimiser.safetensors", "config.json", "signature.json"]
+CHECKPOINT = [*UNCHANGED, "progress.json", files.SUMS]
 
 
 def resume(run: Path) -> list[str]:
@@ -160,8 +159,8 @@ def resume(run: Path) -> list[str]:
     said: list[str] = []
 
     def report(event: Event) -> None:
-        if event.kind == "warning":
-            said.append(event.data["message"])
+        if isinstance(event, Problem):
+            said.append(event.message)
 
     assert runs.train(runs.resume_config(run), run, resume=True, report=report)[1]
     return said
@@ -222,8 +221,8 @@ def test_a_checkpoint_that_was_passed_over_is_not_taken_for_the_newest(
 def test_what_an_older_checkpoint_does_not_need_is_had_again_after_a_loss(
     tiny: Config, tmp_path: Path
 ) -> None:
-    train = dataclasses.replace(tiny.train, episodes=6, keep_checkpoints=6)
-    run, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
+    config = replaced(tiny, collect={"episodes": 6}, run={"keep_checkpoints": 6})
+    run, _ = runs.train(config, tmp_path / "run")
     flip(run / "episodes" / "000002.npz")
     resume(run)
     flip(run / "episodes" / "000007.npz")
@@ -237,12 +236,12 @@ def test_a_longer_run_that_is_stopped_early_is_not_called_damaged(
 ) -> None:
     run = tmp_path / "run"
     shutil.copytree(whole, run)
-    train = dataclasses.replace(tiny.train, episodes=5)
-    longer = runs.resume_config(run, dataclasses.replace(tiny, train=train))
+    longest = replaced(tiny, collect={"episodes": 5})
+    longer = runs.resume_config(run, longest)
     assert not runs.train(longer, run, resume=True, should_stop=lambda: True)[1]
-    assert runs.resume_config(run).train.episodes == 5
+    assert runs.resume_config(run).collect.episodes == 5
     assert resume(run) == []
-    reference, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / "reference")
+    reference, _ = runs.train(longest, tmp_path / "reference")
     assert_same_run(reference, run)
 
 
@@ -259,7 +258,7 @@ def test_settings_are_those_of_the_checkpoint_and_others_are_told(
         damage(path)
     said = resume(run)
     assert "config.json" in said[0]
-    assert damage != "edit" or "train.learning_rate" in said[0]
+    assert damage != "edit" or "learn.learning_rate" in said[0]
     assert_same_run(whole, run)
     assert path.read_bytes() == (whole / "config.json").read_bytes()
 
@@ -273,7 +272,7 @@ def test_an_episode_that_is_gone_is_named_and_left_out(
     damage(run / "episodes" / "000002.npz")
     said = resume(run)
     assert "000002.npz" in said[0]
-    assert "goes on without it" in said[1]
+    assert "continues without it" in said[1]
     with pytest.raises(AssertionError):
         assert_same_run(whole, run)
     assert resume(run) == said  # it is not forgotten
@@ -380,7 +379,7 @@ def test_other_conditions_are_told_at_resume(run: Path) -> None:
     state = json.loads((newest / "progress.json").read_text())
     state["machine"] |= {"threads": "8", "processor": "another"}
     with files.new_folder(newest.with_name("again")) as folder:
-        for name in ("config.json", "model.safetensors", "optimiser.safetensors"):
+        for name in UNCHANGED:
             files.put(folder / name, (newest / name).read_bytes())
         files.put(folder / "progress.json", json.dumps(state))
     shutil.rmtree(newest)
@@ -408,11 +407,10 @@ def test_a_run_killed_before_its_first_checkpoint_begins_again(
 
 
 def test_sigterm_is_answered_with_a_checkpoint_and_its_code(tiny: Config, tmp_path: Path) -> None:
-    train = dataclasses.replace(tiny.train, episodes=10_000, checkpoint_every=10**6)
+    settings = replaced(tiny, collect={"episodes": 10_000}, run={"checkpoint_every": 10**6})
     run = tmp_path / "run"
     run.mkdir()
-    settings = dataclasses.replace(tiny, train=train)
-    runs.configuration.save(settings, run / "config.json")
+    configuration.save(settings, run / "config.json")
     command = [sys.executable, "-m", "planet_bayes.cli", "train", "--resume", str(run)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
@@ -439,32 +437,34 @@ def resident_bytes() -> int:
 def test_memory_and_handles_stay_flat_over_ten_thousand_episodes(
     tiny: Config, tmp_path: Path
 ) -> None:
-    train = dataclasses.replace(
-        tiny.train,
-        seed_episodes=9_600,
-        episodes=400,
-        updates_per_episode=1,
-        evaluate_every=100,
-        checkpoint_every=50,
-        replay_ram=1e-5,
+    config = replaced(
+        tiny,
+        env={"max_steps": 2},
+        collect={"seed_episodes": 9_600, "episodes": 400},
+        learn={"updates_per_episode": 1},
+        run={"evaluate_every": 100, "checkpoint_every": 50, "replay_ram": 1e-5},
     )
-    env = dataclasses.replace(tiny.env, max_steps=2)
     seen: dict[str, tuple[int, int]] = {}
 
     def report(event: Event) -> None:
-        when = f"{event.kind} {event.data.get('done', event.data.get('episode'))}"
+        when = ""
+        if isinstance(event, SeedEpisode):
+            when = f"seed {event.done}"
+        elif isinstance(event, IterationDone):
+            when = f"row {event.row['episode']}"
         if when in ("seed 1000", "seed 9600", "row 50", "row 399"):
             gc.collect()
             seen[when] = resident_bytes(), len(os.listdir("/proc/self/fd"))
 
-    config = dataclasses.replace(tiny, train=train, env=env)
-    run = tmp_path / "run"
-    trainer = Trainer(config, run, report=report)
-    assert trainer.train()
-    held = trainer.replay._cache.values()
-    assert 0 < sum(episode.num_bytes for episode in held) <= 1e4
-    assert len(list((run / "episodes").glob("*.npz"))) == 10_000
-    assert len(checkpoint.list_checkpoints(run)) == train.keep_checkpoints
+    path = tmp_path / "run"
+    with Trainer(config, path, report=report).session() as run:
+        seed(run)
+        while not run.finished:
+            iterate(run)
+        held = run.replay._cache.values()
+        assert 0 < sum(episode.num_bytes for episode in held) <= 1e4
+    assert len(list((path / "episodes").glob("*.npz"))) == 10_000
+    assert len(checkpoint.list_checkpoints(path)) == config.run.keep_checkpoints
     for before, after in (("seed 1000", "seed 9600"), ("row 50", "row 399")):
         assert seen[after][0] < 1.05 * seen[before][0], seen
         assert seen[after][1] <= seen[before][1], seen

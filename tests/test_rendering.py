@@ -9,7 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from env_parts import prepared
 from planet_bayes.envs import TASKS, EnvConfig, gl, make_env
+from planet_bayes.envs.make import RENDER_SIZES
 
 pytestmark = pytest.mark.skipif(
     sys.platform.startswith("linux") and not gl.egl_works(), reason="no EGL on this machine"
@@ -68,8 +70,8 @@ def test_frames_may_exceed_the_models_buffer() -> None:
     frame = env.render()
     assert frame.shape == (700, 700, 3)
     small = make("cartpole_swingup", 70)
-    # The same picture: means over blocks of 10×10 pixels are the small frame, but for edges and
-    # the stars, which a small frame samples.
+    # The same picture: means over blocks of 10×10 pixels are the small frame, except at edges and
+    # stars, which a small frame samples.
     blocks = frame.reshape(70, 10, 70, 10, 3).mean((1, 3))
     assert np.abs(blocks - small.render()).mean() < 4
     assert np.corrcoef(blocks.ravel(), small.render().ravel())[0, 1] > 0.95
@@ -77,19 +79,23 @@ def test_frames_may_exceed_the_models_buffer() -> None:
     small.close()
 
 
-def test_an_oversampled_frame_is_the_mean_of_a_larger_one() -> None:
+def test_a_small_image_is_the_mean_of_a_larger_frame(monkeypatch: pytest.MonkeyPatch) -> None:
     frames = []
+    assert RENDER_SIZES == {32: 128, 64: 64}
     for factor in (1, 4):
-        env = make_env("cup_catch", EnvConfig(image_size=32, oversampling=factor))
+        monkeypatch.setitem(RENDER_SIZES, 32, 32 * factor)
+        env = make_env("cup_catch", EnvConfig(image_size=32))
         env.reset(seed=1)
-        observation, *_ = env.step(np.array([0.5, -0.5], np.float32))
+        raw, *_ = env.step(np.array([0.5, -0.5], np.float32))
+        observation = prepared(env, raw)
         large = np.asarray(env.render())
+        assert np.array_equal(raw["camera"], large)
         assert large.shape == (32 * factor, 32 * factor, 3)
         blocks = large.reshape(32, factor, 32, factor, 3).mean((1, 3))
         assert np.abs(observation - blocks).max() <= 0.5 + 1e-6
         frames.append(observation.astype(int))
         env.close()
-    # The same picture, but where something thin is in it.
+    # The same picture, except where something thin is in it.
     difference = np.abs(frames[0] - frames[1]).max(-1)
     assert 0.005 < np.mean(difference > 20) < 0.1
 
@@ -166,10 +172,10 @@ def test_a_dropped_environment_frees_its_camera() -> None:
 
 def test_an_environment_renders_again_and_again_after_others_closed() -> None:
     kept = make_env("cartpole_swingup", EnvConfig(image_size=32))
-    first, _ = kept.reset(seed=0)
+    first = kept.reset(seed=0)[0]["camera"]
     for _ in range(3):
         other = make_env("cartpole_swingup", EnvConfig(image_size=32))
-        assert np.array_equal(other.reset(seed=0)[0], first)
+        assert np.array_equal(other.reset(seed=0)[0]["camera"], first)
         other.close()
         assert np.array_equal(np.asarray(kept.render()), first)
     kept.close()

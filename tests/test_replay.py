@@ -1,29 +1,30 @@
 """Replay: what is stored comes back, memory stays bounded, short episodes are padded."""
 
-import io
-import pickle
 import subprocess
-import zipfile
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
+from planet_bayes.data.replay import Replay
 from planet_bayes.errors import ConfigError, RunError
-from planet_bayes.models.scaling import Scaling
-from planet_bayes.replay import Replay, onsets, read_episode, unpack
+from planet_bayes.models import ModelConfig, RewardHead, Vector
 from planet_bayes.types import Episode
+
+
+def made(observation: dict[str, np.ndarray], action: np.ndarray, reward: np.ndarray) -> Episode:
+    """Return an episode without a terminal state."""
+    return Episode(observation, action, reward, np.zeros(len(reward), np.bool_))
 
 
 def episode(number: int, length: int, pixels: bool = False) -> Episode:
     """Return an episode whose entries say where they are from: episode · 100 + step."""
     code = np.arange(length) + 100 * number
-    observation = np.stack([code, -code], 1).astype(np.float32)
+    observation: dict[str, np.ndarray] = {"code": np.stack([code, -code], 1).astype(np.float32)}
     if pixels:
-        observation = np.full((length, 8, 8, 3), number, np.uint8)
-    return Episode(observation, code[:, None].astype(np.float32), code.astype(np.float32))
+        observation["camera"] = np.full((length, 8, 8, 3), number, np.uint8)
+    return made(observation, code[:, None].astype(np.float32), code.astype(np.float32))
 
 
 def test_sequences_are_whole_and_aligned(tmp_path: Path) -> None:
@@ -31,9 +32,10 @@ def test_sequences_are_whole_and_aligned(tmp_path: Path) -> None:
     for number in range(3):
         replay.add(episode(number, 10 + number))
     batch = replay.sample(np.random.default_rng(0), 2, 50, 4)
-    assert batch.observation.shape == (2, 50, 4, 2)
+    assert list(batch.observation) == ["code"]
+    assert batch.observation["code"].shape == (2, 50, 4, 2)
     assert batch.action.shape == (2, 50, 4, 1)
-    assert torch.equal(batch.observation[..., 0], batch.reward)
+    assert torch.equal(batch.observation["code"][..., 0], batch.reward)
     assert torch.equal(batch.action[..., 0], batch.reward)
     assert bool((batch.reward.diff(dim=-1) == 1).all())  # consecutive steps of one episode
     assert bool((batch.mask == 1).all())
@@ -49,6 +51,27 @@ def test_short_episodes_are_padded_and_masked(tmp_path: Path) -> None:
     batch = replay.sample(np.random.default_rng(0), 1, 2, 5)
     assert batch.mask[0, 0].tolist() == [1, 1, 1, 0, 0]
     assert batch.reward[0, 1].tolist() == [100, 101, 102, 0, 0]
+    assert batch.observation["code"][0, 1, :, 1].tolist() == [-100, -101, -102, 0, 0]
+
+
+def test_several_observations_and_terminal_states(tmp_path: Path) -> None:
+    replay = Replay(tmp_path, ram_bytes=1)
+    for number in range(3):
+        one = episode(number, 8, pixels=True)
+        ended = np.arange(8) >= (5 if number == 1 else 8)
+        replay.add(Episode(one.observation, one.action, one.reward, ended))
+    batch = replay.sample(np.random.default_rng(0), 2, 40, 3)
+    assert list(batch.observation) == ["code", "camera"]
+    assert batch.observation["camera"].shape == (2, 40, 3, 8, 8, 3)
+    assert batch.observation["camera"].dtype == torch.uint8
+    assert batch.terminal.dtype == torch.float32
+    source = (batch.reward // 100).long()
+    # All of a row is of one episode and one step.
+    assert torch.equal(batch.observation["code"][..., 0], batch.reward)
+    expected = source[..., None, None, None].expand(2, 40, 3, 8, 8, 3)
+    assert torch.equal(batch.observation["camera"].long(), expected)
+    assert torch.equal(batch.terminal, ((source == 1) & (batch.reward % 100 >= 5)).float())
+    assert 0 < batch.terminal.mean() < 1
 
 
 def test_memory_is_bounded_and_results_are_the_same(tmp_path: Path) -> None:
@@ -60,10 +83,21 @@ def test_memory_is_bounded_and_results_are_the_same(tmp_path: Path) -> None:
     for seed in range(5):
         one = small.sample(np.random.default_rng(seed), 1, 6, 5)
         two = large.sample(np.random.default_rng(seed), 1, 6, 5)
-        assert torch.equal(one.observation, two.observation)
-        assert one.observation.dtype == torch.uint8
+        assert torch.equal(one.observation["camera"], two.observation["camera"])
+        assert torch.equal(one.reward, two.reward)
+        assert one.observation["camera"].dtype == torch.uint8
         assert sum(e.num_bytes for e in small._cache.values()) <= 2.5 * size
     assert len(large._cache) == 8
+
+
+def test_memory_is_counted_anew_when_restored(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+    for number in range(4):
+        replay.add(episode(number, 10))
+    for count in (4, 4, 2):
+        replay.restore(count)
+        assert replay._cached_bytes == sum(e.num_bytes for e in replay._cache.values())
+        assert list(replay._cache) == list(range(count))
 
 
 def test_restore_takes_the_first_and_deletes_the_rest(tmp_path: Path) -> None:
@@ -108,66 +142,17 @@ def test_what_is_lost_is_never_drawn(tmp_path: Path) -> None:
     again.restore(6, lost=[0, 3])
     assert (len(again), again.num_steps) == (6, 5 + 6 + 8 + 9)
     for weight in (1.0, 5.0):
-        batch = again.sample(np.random.default_rng(0), 1, 200, 3, early=2, weight=weight)
+        batch = again.sample(
+            np.random.default_rng(0), 1, 200, 3, seed_episodes=2, agent_weight=weight
+        )
         assert set((batch.reward[0, :, 0] // 100).tolist()) == {1, 2, 4, 5}
     lengths = np.array([0, 6, 7, 0, 9, 10])
     rewards = np.concatenate([episode(n, k).reward for n, k in enumerate(lengths)])
-    assert float(again.moments().reward_std) == pytest.approx(rewards.std(), rel=1e-5)
+    assert float(again.moments()["reward"].std) == pytest.approx(rewards.std(), rel=1e-5)
     again.add(episode(6, 5))
     last = Replay(tmp_path)
     last.restore(7, lost=[0, 3])
     assert last.lengths == again.lengths
-
-
-def test_nothing_is_unpickled(tmp_path: Path) -> None:
-    touched = tmp_path / "touched"
-
-    class Bomb:
-        def __reduce__(self) -> tuple[Any, ...]:
-            return Path.touch, (touched,)
-
-    path = tmp_path / "000000.npz"
-    np.savez(path, observation=np.array([Bomb()], object), action=1, reward=1)
-    for contents in (path.read_bytes(), pickle.dumps(Bomb())):
-        path.write_bytes(contents)
-        with pytest.raises(RunError, match="is not an episode"):
-            read_episode(path)
-    assert not touched.exists()
-
-
-def packed(compression: int = zipfile.ZIP_STORED, **members: bytes) -> bytes:
-    buffer = io.BytesIO()
-    with zipfile.ZipFile(buffer, "w", compression) as archive:
-        for name, data in members.items():
-            archive.writestr(f"{name}.npy", data)
-    return buffer.getvalue()
-
-
-def test_what_claims_or_unfolds_to_more_than_it_is_is_refused() -> None:
-    def array(value: np.ndarray) -> bytes:
-        buffer = io.BytesIO()
-        np.save(buffer, value)
-        return buffer.getvalue()
-
-    one = array(np.zeros(3, np.float32))
-    two = array(np.zeros((3, 2), np.float32))
-    good = {"observation": two, "action": two, "reward": one}
-    assert len(unpack(packed(**good))) == 3
-    claims = one.replace(b"(3,)", b"(3000000000000,)".ljust(4))
-    assert claims != one
-    for wrong in (
-        packed(zipfile.ZIP_DEFLATED, **good),
-        packed(**good | {"reward": claims}),
-        packed(**good | {"reward": one[:-1]}),
-        packed(**good | {"reward": two}),
-        packed(**good | {"action": array(np.zeros((4, 2), np.float32))}),
-        packed(**good | {"action": array(np.zeros((3, 2)))}),
-        packed(**good | {"observation": array(np.zeros((0, 2), np.float32))}),
-        packed(observation=two, action=two),
-        packed(**good)[:-30],
-    ):
-        with pytest.raises(ValueError, match=r"."):
-            unpack(wrong)
 
 
 def test_an_empty_replay_says_so(tmp_path: Path) -> None:
@@ -180,27 +165,36 @@ def test_moments_are_those_of_all_entries(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     for length in (5, 9, 2):
         values = rng.normal(3, 2, (length, 4)).astype(np.float32)
-        replay.add(Episode(values[:, :2], values[:, 2:3], values[:, 3]))
+        parts = {"joints": values[:, :2], "force": values[:, 1:2]}
+        replay.add(made(parts, values[:, 2:3], values[:, 3]))
     stored = [replay.episode(index) for index in range(3)]
-    seen = np.concatenate([one.observation for one in stored])
     again = Replay(tmp_path)
     again.restore(3)
     for found in (replay.moments(), again.moments()):
-        np.testing.assert_allclose(found.observation_mean, seen.mean(0), rtol=1e-5)
-        np.testing.assert_allclose(found.observation_std, seen.std(0), rtol=1e-5)
+        assert set(found) == {"joints", "force", "reward"}
+        for name in ("joints", "force"):
+            seen = np.concatenate([one.observation[name] for one in stored])
+            np.testing.assert_allclose(found[name].mean, seen.mean(0), rtol=1e-5)
+            np.testing.assert_allclose(found[name].std, seen.std(0), rtol=1e-5)
         rewards = np.concatenate([one.reward for one in stored])
-        np.testing.assert_allclose(found.reward_std, rewards.std(), rtol=1e-5)
+        np.testing.assert_allclose(found["reward"].mean, rewards.mean(), rtol=1e-5)
+        np.testing.assert_allclose(found["reward"].std, rewards.std(), rtol=1e-5)
 
 
 def test_what_never_moves_has_no_spread_however_large_it_is(tmp_path: Path) -> None:
-    replay, scaling = Replay(tmp_path), Scaling((3,))
+    replay, config = Replay(tmp_path), ModelConfig(normalise=True)
     for _ in range(20):
         still = np.tile(np.array([20000.3, -0.7, 123.4], np.float32), (126, 1))
-        replay.add(Episode(still, still[:, :1], still[:, 0]))
+        replay.add(made({"still": still}, still[:, :1], still[:, 0]))
     found = replay.moments()
-    scaling.set(found.observation_mean, found.observation_std, found.reward_std)
-    assert scaling.observation_std.tolist() == [1, 1, 1]
-    assert scaling.reward_std == 1
+    assert found["still"].std.tolist() == [0, 0, 0]
+    assert found["reward"].std == 0
+    network = Vector(3).network(config, 5, torch.Generator())
+    network.rescale(found["still"])
+    assert network.std.tolist() == [1, 1, 1]
+    head = RewardHead(5, config, torch.Generator())
+    head.rescale(found)
+    assert head.std == 1
 
 
 def test_moments_of_images_are_a_mean_image_and_a_spread_of_each_pixel(tmp_path: Path) -> None:
@@ -208,11 +202,12 @@ def test_moments_of_images_are_a_mean_image_and_a_spread_of_each_pixel(tmp_path:
     images = rng.integers(0, 256, (7, 4, 4, 3), np.uint8)
     for part in (slice(0, 3), slice(3, 7)):
         rest = np.zeros((len(images[part]), 1), np.float32)
-        replay.add(Episode(images[part], rest, np.arange(len(rest), dtype=np.float32)))
+        reward = np.arange(len(rest), dtype=np.float32)
+        replay.add(made({"camera": images[part]}, rest, reward))
     found = replay.moments()
-    np.testing.assert_allclose(found.observation_mean, images.mean(0), rtol=1e-6)
-    np.testing.assert_allclose(found.observation_std, images.std(0), rtol=1e-6)
-    assert float(found.reward_std) == pytest.approx(np.std([0, 1, 2, 0, 1, 2, 3]))
+    np.testing.assert_allclose(found["camera"].mean, images.mean(0), rtol=1e-6)
+    np.testing.assert_allclose(found["camera"].std, images.std(0), rtol=1e-6)
+    assert float(found["reward"].std) == pytest.approx(np.std([0, 1, 2, 0, 1, 2, 3]))
 
 
 def test_later_episodes_are_drawn_as_often_as_their_weight_says(tmp_path: Path) -> None:
@@ -222,7 +217,7 @@ def test_later_episodes_are_drawn_as_often_as_their_weight_says(tmp_path: Path) 
 
     def shares(early: int, weight: float) -> np.ndarray:
         rng = np.random.default_rng(0)
-        batch = replay.sample(rng, 1, 20_000, 2, early=early, weight=weight)
+        batch = replay.sample(rng, 1, 20_000, 2, seed_episodes=early, agent_weight=weight)
         return np.bincount((batch.reward[0, :, 0] // 100).long(), minlength=6) / 20_000
 
     np.testing.assert_allclose(shares(4, 3.0), np.array([1, 1, 1, 1, 3, 3]) / 10, atol=0.01)
@@ -234,14 +229,7 @@ def test_later_episodes_are_drawn_as_often_as_their_weight_says(tmp_path: Path) 
 def sparse(length: int, *rewarded: int) -> Episode:
     """Return an episode with a reward of 1 at the given steps, whose actions are its steps."""
     step = np.arange(length, dtype=np.float32)[:, None]
-    return Episode(step, step, np.isin(np.arange(length), rewarded).astype(np.float32))
-
-
-def test_a_reward_comes_where_there_was_none_for_some_steps() -> None:
-    assert onsets(sparse(20, 3, 8, 9, 12, 17).reward).tolist() == [8, 17]  # 3 is too early
-    assert onsets(-sparse(20, 4, 9).reward).tolist() == [4, 9]
-    assert onsets(np.ones(20, np.float32)).tolist() == []
-    assert onsets(np.zeros(3, np.float32)).tolist() == []
+    return made({"step": step}, step, np.isin(np.arange(length), rewarded).astype(np.float32))
 
 
 def test_sequences_hold_the_coming_of_a_reward_as_often_as_asked(tmp_path: Path) -> None:

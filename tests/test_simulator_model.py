@@ -1,4 +1,4 @@
-"""The simulator as the planner's model: it foretells exactly, and nobody notices that it did."""
+"""The simulator as the planner's model: exact predictions, and no side effects."""
 
 import copy
 import runpy
@@ -18,7 +18,7 @@ from planet_bayes.envs import TASKS, EnvConfig, make_env
 from planet_bayes.planner import Bounds, PlannerError, cem, plan
 
 EXAMPLE = Path(__file__).parent.parent / "examples" / "plan_in_the_simulator.py"
-STATE = EnvConfig(observation="state")
+STATE = EnvConfig(observation=("state",))
 # Two of the suite's own; the paper's ±3, uncapped and with contacts; a target drawn at each reset.
 NAMES = ["cartpole_swingup", "cup_catch", "walker_run", "reacher_easy"]
 
@@ -133,7 +133,7 @@ def test_a_breakdown_is_rejected_and_the_rest_counts(
 def test_planning_in_it_beats_its_first_guess(simulator_model: Any) -> None:
     with closing(make_env("cheetah_run", STATE)) as env:
         env.reset(seed=0)
-        config = cem(horizon=4, num_candidates=30, num_iterations=4)
+        config = cem(horizon=4, num_trajectories=30, num_iterations=4)
         model, generator = simulator_model(4), torch.Generator().manual_seed(0)
         result = plan(model, env, Bounds.symmetric(6), config, generator)
         best = result.diagnostics.best_return[0]

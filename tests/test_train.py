@@ -12,17 +12,20 @@ import pytest
 import torch
 
 import planet_bayes
-from comparing import assert_same_run, newest_weights
+from assertions import assert_same_run, newest_weights
 from planet_bayes import runs
 from planet_bayes.config import Config
+from planet_bayes.data.rows import read_metrics
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
-from planet_bayes.models import WorldModel
-from planet_bayes.rng import torch_stream
-from planet_bayes.training import Event, Trainer, checkpoint
+from planet_bayes.models import Vector, WorldModel
+from planet_bayes.spaces import Box, Signature
+from planet_bayes.training import Event, Trainer, checkpoint, loop, weights
+from planet_bayes.training.build import build_model
+from planet_bayes.training.events import Problem, Updated
 from planet_bayes.training.learner import Learner
-from planet_bayes.training.metrics import read_metrics
-from tiny_run import filled_replay
+from planet_bayes.training.progress import Progress
+from tiny_run import filled_replay, replaced
 
 
 def stop_after(calls: int) -> Callable[[], bool]:
@@ -52,8 +55,9 @@ def reference(finished: Path, tmp_path: Path) -> Path:
     return tmp_path / "reference"
 
 
+@pytest.mark.usefixtures("films")
 def test_a_run_leaves_what_it_promises(tiny: Config, tmp_path: Path) -> None:
-    tiny = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, video_every=2))
+    tiny = replaced(tiny, run={"video_every": 2})
     reference, _ = runs.train(tiny, tmp_path / "run")
     rows = read_metrics(reference / "metrics.jsonl")
     assert [row["episode"] for row in rows] == [0, 1, 2, 3]
@@ -69,10 +73,10 @@ def test_a_run_leaves_what_it_promises(tiny: Config, tmp_path: Path) -> None:
         "episode-00003.mp4",
     ]
     assert len(list((reference / "episodes").glob("*.npz"))) == 5
-    assert len(checkpoint.list_checkpoints(reference)) == tiny.train.keep_checkpoints
+    assert len(checkpoint.list_checkpoints(reference)) == tiny.run.keep_checkpoints
     assert list((reference / "tensorboard").iterdir())
     saved = planet_bayes.config.load(reference / "config.json")
-    assert saved == dataclasses.replace(tiny, threads=1)
+    assert saved == tiny
 
 
 def test_same_seed_same_run_and_another_seed_another(
@@ -112,7 +116,7 @@ def test_stopped_again_and_again(reference: Path, tiny: Config, tmp_path: Path) 
 def test_a_longer_run_goes_on_from_a_finished_one(
     finished: Path, tiny: Config, tmp_path: Path
 ) -> None:
-    short = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, episodes=1))
+    short = replaced(tiny, collect={"episodes": 1})
     path, _ = runs.train(short, tmp_path / "run")
     longer = runs.resume_config(path, tiny)
     _, ended = runs.train(longer, path, resume=True)
@@ -122,28 +126,40 @@ def test_a_longer_run_goes_on_from_a_finished_one(
 
 
 def test_what_is_changed_on_resume_is_remembered(tiny: Config, tmp_path: Path) -> None:
-    short = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, episodes=1))
+    short = replaced(tiny, collect={"episodes": 1})
     path, _ = runs.train(short, tmp_path / "run")
     _, ended = runs.train(
         runs.resume_config(path, tiny), path, resume=True, should_stop=stop_after(3)
     )
     assert not ended
-    assert runs.resume_config(path).train.episodes == tiny.train.episodes
+    assert runs.resume_config(path).collect.episodes == tiny.collect.episodes
 
 
 def test_a_run_that_was_killed_at_once_can_be_resumed(tiny: Config, tmp_path: Path) -> None:
-    trainer = Trainer(tiny, tmp_path / "run")  # nothing collected, nothing learned
-    trainer.close()
-    _, ended = runs.train(runs.resume_config(trainer.run), trainer.run, resume=True)
+    path = tmp_path / "run"
+    with Trainer(tiny, path).session():
+        pass  # nothing collected, nothing learned
+    _, ended = runs.train(runs.resume_config(path), path, resume=True)
     assert ended
 
 
+def test_making_a_trainer_opens_and_writes_nothing(tiny: Config, tmp_path: Path) -> None:
+    trainer = Trainer(dataclasses.replace(tiny, task="nowhere"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+    with pytest.raises(ConfigError, match="unknown task"):
+        trainer.train()
+    assert not (tmp_path / "run").exists()
+
+
 def test_a_folder_has_one_run_at_a_time(tiny: Config, tmp_path: Path) -> None:
-    first = Trainer(tiny, tmp_path / "run")
-    with pytest.raises(RunError, match="in use by another process"):
-        Trainer(tiny, tmp_path / "run", resume=True)
-    first.close()
-    Trainer(tiny, tmp_path / "run", resume=True).close()
+    path = tmp_path / "run"
+    with (
+        Trainer(tiny, path).session(),
+        pytest.raises(RunError, match="in use by another process"),
+    ):
+        Trainer(tiny, path, resume=True).train()
+    with Trainer(tiny, path, resume=True).session():
+        pass
 
 
 def test_episodes_are_not_overwritten_when_the_configuration_is_lost(
@@ -156,7 +172,7 @@ def test_episodes_are_not_overwritten_when_the_configuration_is_lost(
 
 
 def test_the_public_train_is_a_function_each_time(tiny: Config, tmp_path: Path) -> None:
-    short = dataclasses.replace(tiny, train=dataclasses.replace(tiny.train, episodes=0))
+    short = replaced(tiny, collect={"episodes": 0})
     for name in ("a", "b"):
         path, ended = planet_bayes.train(short, tmp_path / name)
         assert ended
@@ -164,7 +180,7 @@ def test_the_public_train_is_a_function_each_time(tiny: Config, tmp_path: Path) 
 
 
 def test_only_harmless_settings_change_on_resume(reference: Path, tiny: Config) -> None:
-    changed = dataclasses.replace(tiny, model=dataclasses.replace(tiny.model, deter=9))
+    changed = replaced(tiny, model={"deter": 9})
     with pytest.raises(ConfigError, match=r"model\.deter cannot be changed"):
         runs.resume_config(reference, changed)
 
@@ -173,27 +189,28 @@ def test_loaded_run_acts_and_evaluates(reference: Path) -> None:
     run = planet_bayes.load_run(reference)
     env = run.make_env()
     observation, _ = env.reset(seed=1)
-    action, carry, _ = run.agent.act(run.agent.initial(), observation[None], torch.Generator())
+    action, carry, _ = run.agent.act(run.agent.initial(), [observation], torch.Generator())
     assert action.shape == (1, 2)
-    assert carry.plan is not None
+    assert carry.proposal is not None
     assert planet_bayes.evaluate(run, 2) == planet_bayes.evaluate(run, 2)
     assert len(planet_bayes.evaluate(run, 3)) == 3
-    assert planet_bayes.evaluate(run, 2) != planet_bayes.evaluate(run, 2, number=1)
+    assert planet_bayes.evaluate(run, 2) != planet_bayes.evaluate(run, 2, starts=1)
 
 
+@pytest.mark.usefixtures("films")
 def test_pixels_train_and_film(tiny: Config, tmp_path: Path) -> None:
-    config = dataclasses.replace(
+    config = replaced(
         tiny,
-        env=EnvConfig(observation="pixels", image_size=32, max_steps=6),
-        model=dataclasses.replace(tiny.model, image_depth=2),
-        loss=dataclasses.replace(tiny.loss, decode_fraction=0.5),
-        train=dataclasses.replace(tiny.train, episodes=1),
+        env=EnvConfig(observation=("pixels",), image_size=32, max_steps=6),
+        model={"image_depth": 2},
+        loss={"decode_fraction": 0.5},
+        collect={"episodes": 1},
     )
     path, ended = runs.train(config, tmp_path / "run")
     assert ended
     with np.load(path / "episodes" / "000000.npz") as arrays:
-        assert arrays["observation"].dtype == np.uint8
-        assert arrays["observation"].shape == (7, 32, 32, 3)
+        assert arrays["observation.camera"].dtype == np.uint8
+        assert arrays["observation.camera"].shape == (7, 32, 32, 3)
     assert (path / "videos" / "episode-00001.mp4").stat().st_size > 500
 
 
@@ -202,20 +219,28 @@ def test_pixels_train_and_film(tiny: Config, tmp_path: Path) -> None:
 def test_each_method_and_sharing_trains(
     tiny: Config, tmp_path: Path, method: str, sharing: str
 ) -> None:
-    train = dataclasses.replace(tiny.train, episodes=1, batch_sharing=sharing, video_every=0)
-    config = dataclasses.replace(tiny, method=method, train=train)
-    trainer = Trainer(config, tmp_path / "run")
-    assert trainer.train()
-    assert trainer.model.members == (2 if method in ("e_only", "planet_bayes") else 1)
-    planner = trainer.agent.planner
-    assert planner.num_components == (2 if method in ("m_only", "planet_bayes") else 1)
-    assert planner.num_candidates * trainer.model.members == config.num_trajectories
+    config = replaced(
+        tiny.with_method(method), collect={"episodes": 1}, learn={"batch_sharing": sharing}
+    )
+    path, ended = runs.train(config, tmp_path / "run")
+    assert ended
+    run = planet_bayes.load_run(path)
+    assert run.config.method == method
+    assert run.agent.model.num_particles == (2 if method in ("e_only", "planet_bayes") else 1)
+    env = run.make_env()
+    observation, _ = env.reset(seed=0)
+    _, carry, seen = run.agent.act(run.agent.initial(), [observation], torch.Generator())
+    assert carry.proposal is not None
+    components = carry.proposal.components().weight.shape[1]
+    assert components == (2 if method in ("m_only", "planet_bayes") else 1)
+    candidates, particles = seen.returns.shape[1:]
+    assert candidates * particles == config.planner.num_trajectories
 
 
 def test_the_first_updates_can_be_more(tiny: Config, tmp_path: Path) -> None:
     for first, expected in ((10, [10, 14, 18, 22]), (2, [4, 8, 12, 16])):
-        train = dataclasses.replace(tiny.train, first_updates=first)
-        path, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / str(first))
+        config = replaced(tiny, learn={"first_updates": first})
+        path, _ = runs.train(config, tmp_path / str(first))
         rows = read_metrics(path / "metrics.jsonl")
         assert [row["updates"] for row in rows] == expected
 
@@ -226,21 +251,21 @@ def test_the_first_updates_can_be_more(tiny: Config, tmp_path: Path) -> None:
 def test_evaluations_are_made_when_asked_for(
     tiny: Config, tmp_path: Path, every: int, last: int, when: list[int]
 ) -> None:
-    train = dataclasses.replace(tiny.train, evaluate_every=every, evaluate_last=last)
-    path, _ = runs.train(dataclasses.replace(tiny, train=train), tmp_path / "run")
+    config = replaced(tiny, run={"evaluate_every": every, "evaluate_last": last})
+    path, _ = runs.train(config, tmp_path / "run")
     rows = read_metrics(path / "metrics.jsonl")
     assert [row["episode"] for row in rows if "evaluation_return" in row] == when
 
 
 def test_learning_lowers_the_loss(tiny: Config, tmp_path: Path) -> None:
-    train = dataclasses.replace(tiny.train, episodes=0, updates_per_episode=150, video_every=0)
+    config = replaced(tiny, collect={"episodes": 0}, learn={"updates_per_episode": 150})
     seen: list[float] = []
 
     def report(event: Event) -> None:
-        if event.kind == "update":
-            seen.append(event.data["total"])
+        if isinstance(event, Updated):
+            seen.append(event.losses["total"])
 
-    runs.train(dataclasses.replace(tiny, train=train), tmp_path / "run", report=report)
+    runs.train(config, tmp_path / "run", report=report)
     assert np.mean(seen[-20:]) < 0.5 * np.mean(seen[:5])
 
 
@@ -276,11 +301,11 @@ class Faulty(gymnasium.Env):
 @pytest.fixture
 def faulty(tiny: Config, monkeypatch: pytest.MonkeyPatch) -> Config:
     monkeypatch.setattr(Faulty, "count", 0)
-    return dataclasses.replace(
+    return replaced(
         tiny,
         task=f"{__name__}:Faulty",
-        env=EnvConfig(observation="state"),
-        train=dataclasses.replace(tiny.train, evaluate_every=0, video_every=0),
+        env=EnvConfig(observation=("state",)),
+        run={"evaluate_every": 0},
     )
 
 
@@ -292,7 +317,7 @@ def test_a_fault_of_the_environment_loses_nothing(
     path = tmp_path / "run"
     with pytest.raises(EnvError, match="step"):
         runs.train(faulty, path)
-    progress = checkpoint.load_progress(checkpoint.latest(path))
+    progress = checkpoint.newest_sound(path).progress
     assert progress.episodes == 4  # 2 seed episodes and 2 with the agent, 10 steps each
     assert progress.updates == 12  # those of the iteration in which it broke are kept too
     monkeypatch.setattr(Faulty, "fault", "none")
@@ -304,11 +329,12 @@ def test_terminal_episodes_are_extended_by_absorbing_steps(
     faulty: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Faulty, "ends_at", 4)
-    train = dataclasses.replace(faulty.train, absorbing_steps=5)
-    path, _ = runs.train(dataclasses.replace(faulty, train=train), tmp_path / "run")
+    config = replaced(faulty, collect={"absorbing_steps": 5})
+    path, _ = runs.train(config, tmp_path / "run")
     with np.load(path / "episodes" / "000003.npz") as arrays:
         assert arrays["reward"].tolist() == [0, 1, 1, 1, 1, 0, 0, 0, 0, 0]
-        assert np.all(arrays["observation"][4:] == arrays["observation"][4])
+        assert np.all(arrays["observation.state"][4:] == arrays["observation.state"][4])
+        assert arrays["terminal"].tolist() == [False] * 4 + [True] * 6
 
 
 def poison(monkeypatch: pytest.MonkeyPatch, updates: range) -> None:
@@ -331,14 +357,13 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(
     said: list[str] = []
 
     def report(event: Event) -> None:
-        if event.kind == "warning":
-            said.append(event.data["message"])
+        if isinstance(event, Problem):
+            said.append(event.message)
 
     path, ended = runs.train(tiny, tmp_path / "run", report=report)
     assert ended
     assert [text for text in said if "not finite" in text] == [
-        f"update {number}: reward, gradient_norm is not finite. It is left out."
-        for number in (5, 6)
+        f"update {number}: reward, gradient_norm is not finite. It is skipped." for number in (5, 6)
     ]
     rows = read_metrics(path / "metrics.jsonl")
     assert [row["skipped_updates"] for row in rows] == [0, 2, 0, 0]
@@ -357,10 +382,10 @@ def test_too_many_in_a_row_stop_the_run_and_name_the_term(
     tiny: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run"
-    train = dataclasses.replace(tiny.train, max_skipped_updates=3)
     poison(monkeypatch, range(6, 100))
+    monkeypatch.setattr(loop, "MAX_SKIPPED_UPDATES", 3)
     with pytest.raises(NumericalError, match=r"update 8: reward.* 3 updates in a row"):
-        runs.train(dataclasses.replace(tiny, train=train), path)
+        runs.train(tiny, path)
     assert all(bool(torch.isfinite(value).all()) for value in newest_weights(path).values())
     assert checkpoint.newest_sound(path).progress.updates == 9
     monkeypatch.undo()
@@ -377,12 +402,12 @@ def test_run_folders_that_are_none(tmp_path: Path, reference: Path, tiny: Config
         runs.train(tiny, reference)
 
 
+SIGNATURE = Signature({"sensors": Vector(4)}, Box((-1.0, -1.0), (1.0, 1.0)))
+
+
 def learner_of(config: Config, averaging: float) -> Learner:
-    config = dataclasses.replace(
-        config, train=dataclasses.replace(config.train, averaging=averaging)
-    )
-    model = WorldModel((4,), 2, config.members, config.model, torch_stream(0, "initialise"))
-    return Learner(model, config)
+    config = replaced(config, learn={"ema_decay": averaging})
+    return Learner(build_model(config, SIGNATURE, "cpu"), config)
 
 
 def weights_of(model: WorldModel) -> dict[str, np.ndarray]:
@@ -392,7 +417,7 @@ def weights_of(model: WorldModel) -> dict[str, np.ndarray]:
 def test_the_agent_acts_with_the_average_of_the_last_weights(tiny: Config, tmp_path: Path) -> None:
     replay = filled_replay(tmp_path / "episodes")
     plain, averaging = learner_of(tiny, 0.0), learner_of(tiny, 0.3)
-    assert plain.acting is plain.model
+    assert plain.acting_model is plain.model
     expected = weights_of(averaging.model)
     for number in range(4):
         for learner in (plain, averaging):
@@ -401,14 +426,12 @@ def test_the_agent_acts_with_the_average_of_the_last_weights(tiny: Config, tmp_p
         newest = weights_of(averaging.model)
         past = min(0.3, [1 / 10, 2 / 11, 3 / 12, 4 / 13][number])
         expected = {name: past * expected[name] + (1 - past) * newest[name] for name in newest}
-        for name, value in weights_of(averaging.acting).items():
+        for name, value in weights_of(averaging.acting_model).items():
             np.testing.assert_allclose(value, expected[name], rtol=1e-5, atol=1e-7)
             np.testing.assert_array_equal(newest[name], weights_of(plain.model)[name])
-    assert averaging.acting.scaling is not None
-    assert averaging.model.scaling is not None
-    for one, other in zip(
-        averaging.acting.scaling.buffers(), averaging.model.scaling.buffers(), strict=True
-    ):
+    scales = [list(model.buffers()) for model in (averaging.acting_model, averaging.model)]
+    assert len(scales[0]) == 3
+    for one, other in zip(*scales, strict=True):
         assert torch.equal(one, other)
 
 
@@ -421,11 +444,11 @@ def test_learned_weights_and_their_average_are_both_saved(
     learner, other = learner_of(tiny, before), learner_of(tiny, after)
     for number in range(3):
         learner.update(replay, number)
-    saved = checkpoint.save(tmp_path, learner.config, learner, checkpoint.Progress())
-    checkpoint.load_learner(saved, other)
+    saved = checkpoint.save(tmp_path, learner.config, SIGNATURE, learner, Progress())
+    weights.load_learner(saved, other)
     # Whoever stops averaging goes on as learned.
-    acting = learner.acting if after else learner.model
-    for left, right in ((learner.model, other.model), (acting, other.acting)):
+    acting = learner.acting_model if after else learner.model
+    for left, right in ((learner.model, other.model), (acting, other.acting_model)):
         found = weights_of(right)
         for name, value in weights_of(left).items():
             np.testing.assert_array_equal(found[name], value)

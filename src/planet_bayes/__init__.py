@@ -1,58 +1,80 @@
 """PlaNet-Bayes: uncertainty-aware latent model-predictive control.
 
 The names in ``__all__`` are the public API. They are imported when first used, so that
-``planet_bayes.planner`` alone costs no more than PyTorch.
+``planet_bayes.planner`` alone needs only PyTorch.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from planet_bayes.lazy import exports
 
 if TYPE_CHECKING:
     from planet_bayes.agent import Agent, Carry
-    from planet_bayes.config import PRESETS, Config, TrainConfig
+    from planet_bayes.config import PRESETS, CollectConfig, Config, LearnConfig, RunConfig
     from planet_bayes.envs import EnvConfig, make_env
+    from planet_bayes.errors import (
+        ConfigError,
+        EnvError,
+        NumericalError,
+        ObservationError,
+        PlanetBayesError,
+        PlannerError,
+        RunError,
+    )
     from planet_bayes.models import LossConfig, ModelConfig, WorldModel
     from planet_bayes.planner import PlannerConfig
-    from planet_bayes.runs import Run, evaluate, load_run, train
+    from planet_bayes.runs import Run, evaluate, export, load_run, resume_config, train
+    from planet_bayes.spaces import Box, Signature
     from planet_bayes.training import Trainer
 
 __all__ = [
     "PRESETS",
     "Agent",
+    "Box",
     "Carry",
+    "CollectConfig",
     "Config",
+    "ConfigError",
     "EnvConfig",
+    "EnvError",
+    "LearnConfig",
     "LossConfig",
     "ModelConfig",
+    "NumericalError",
+    "ObservationError",
+    "PlanetBayesError",
     "PlannerConfig",
+    "PlannerError",
     "Run",
-    "TrainConfig",
+    "RunConfig",
+    "RunError",
+    "Signature",
     "Trainer",
     "WorldModel",
     "evaluate",
+    "export",
     "load_run",
     "make_env",
+    "resume_config",
     "train",
 ]
-__version__ = "0.1.0"
-
-_WHERE = {
-    "agent": ("Agent", "Carry"),
-    "config": ("PRESETS", "Config", "TrainConfig"),
-    "envs": ("EnvConfig", "make_env"),
-    "models": ("LossConfig", "ModelConfig", "WorldModel"),
-    "planner": ("PlannerConfig",),
-    "runs": ("Run", "evaluate", "load_run", "train"),
-    "training": ("Trainer",),
-}
+__version__ = "0.2.0"
 
 
-def __getattr__(name: str) -> Any:
-    for module, names in _WHERE.items():
-        if name in names:
-            return getattr(import_module(f"{__name__}.{module}"), name)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted([*__all__, "__version__"])
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "agent": ("Agent", "Carry"),
+        "config": ("PRESETS", "CollectConfig", "Config", "LearnConfig", "RunConfig"),
+        "envs": ("EnvConfig", "make_env"),
+        "errors": (
+            *("ConfigError", "EnvError", "NumericalError", "ObservationError"),
+            *("PlanetBayesError", "PlannerError", "RunError"),
+        ),
+        "models": ("LossConfig", "ModelConfig", "WorldModel"),
+        "planner": ("PlannerConfig",),
+        "runs": ("Run", "evaluate", "export", "load_run", "resume_config", "train"),
+        "spaces": ("Box", "Signature"),
+        "training": ("Trainer",),
+    },
+)

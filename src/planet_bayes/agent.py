@@ -2,89 +2,118 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor
 
+from planet_bayes.errors import ObservationError
 from planet_bayes.models import WorldModel
-from planet_bayes.planner import Bounds, Deadline, Diagnostics, PlannerConfig, Proposal, plan
+from planet_bayes.planner import Deadline, Diagnostics, PlannerConfig, Proposal, plan
+from planet_bayes.spaces import Signature
 from planet_bayes.types import Belief
+
+Raw = Mapping[str, Any]
+"""A raw observation by name: camera frames of any size, sensor vectors."""
+Prepared = Mapping[str, NDArray[np.generic]]
+"""The same after `Signature.prepare`."""
 
 
 @dataclass(frozen=True)
 class Carry:
-    """What the agent remembers from step to step. A new episode begins with a new one."""
+    """The agent's memory from step to step. A new episode begins with a new one."""
 
     belief: Belief
-    """Every member's belief for each of B environments, ``[E, B, ...]``."""
+    """Every particle's belief for each of B environments, ``[P, B, ...]``."""
     action: Tensor
     """The last action, ``[B, A]``."""
-    plan: Proposal | None
+    proposal: Proposal | None
     """The last plan, for the warm start."""
 
 
 class Agent:
     """PlaNet-Bayes' controller (Algorithms 2 and 3), for B environments at once.
 
-    Actions are in [-1, 1]; environments made by `planet_bayes.make_env` take them so.
+    Actions are in [-1, 1]; ``signature.action.to_native`` converts them.
+
+    Args:
+        model: The world model to plan in.
+        signature: What the agent senses and how it acts.
+        planner: The planner's settings.
     """
 
-    def __init__(self, model: WorldModel, planner: PlannerConfig) -> None:
-        self.model = model
-        self.planner = planner
-        self.device = model.rssm.input.weight.device
-        self.bounds = Bounds.symmetric(model.num_actions).to(self.device)
+    def __init__(self, model: WorldModel, signature: Signature, planner: PlannerConfig) -> None:
+        self.model, self.signature, self.planner = model, signature, planner
+        self.device = model.device
+        self.bounds = signature.action.bounds(self.device)
 
     def initial(self, batch_size: int = 1) -> Carry:
         """Return the memory that an episode starts with."""
-        action = torch.zeros(batch_size, self.model.num_actions, device=self.device)
-        return Carry(self.model.rssm.initial(batch_size), action, None)
+        action = torch.zeros(batch_size, self.signature.action.size, device=self.device)
+        return Carry(self.model.initial(batch_size), action, None)
 
-    @torch.inference_mode()
     def act(
         self,
         carry: Carry,
-        observation: NDArray[np.generic] | Tensor,
+        observations: Sequence[Raw],
         generator: Generator,
         exploration: float = 0.0,
         time_budget: float | None = None,
     ) -> tuple[NDArray[np.float32], Carry, Diagnostics]:
-        """Return actions ``[B, A]`` for observations ``[B, ...]``, and the new memory.
+        """Return the next action in each of B environments, and the new memory.
 
-        ``exploration`` is the std of Gaussian noise added to the action, as in PlaNet's
-        collection; with 0 the planner's action is executed as it is. ``time_budget``, in
-        seconds from entry, is the control period: the planner gets what filtering leaves of
-        it, and does at least one iteration.
+        Args:
+            carry: The memory that the last call returned, or `initial` at an episode's start.
+            observations: B raw observations, each a dict by name.
+            generator: Source of all randomness.
+            exploration: Std of the noise added to the action; 0: the planner's action.
+            time_budget: The control period in seconds, from entry. The planner gets what
+                filtering leaves of it, and does at least one iteration.
+
+        Returns:
+            Actions ``[B, A]`` in [-1, 1], the memory for the next call, and the planner's
+            diagnostics.
         """
         deadline = None if time_budget is None else Deadline(time_budget)
-        seen = torch.as_tensor(observation, device=self.device)
-        expected = (carry.action.shape[0], *self.model.observation_shape)
-        if tuple(seen.shape) != expected:
-            raise ValueError(
-                f"observation: expected shape {expected} (B, ...), got {tuple(seen.shape)}."
+        prepared = [self.signature.prepare(raw) for raw in observations]
+        return self.act_on_prepared(carry, prepared, generator, exploration, deadline)
+
+    @torch.inference_mode()
+    def act_on_prepared(
+        self,
+        carry: Carry,
+        observations: Sequence[Prepared],
+        generator: Generator,
+        exploration: float = 0.0,
+        deadline: Deadline | None = None,
+    ) -> tuple[NDArray[np.float32], Carry, Diagnostics]:
+        """Do what `act` does, for observations that the signature has prepared already."""
+        batch_size = len(carry.action)
+        if len(observations) != batch_size:
+            raise ObservationError(
+                f"observations: expected {batch_size}, one for each environment of the carry, got "
+                f"{len(observations)}."
             )
-        if self.model.is_image and seen.dtype != torch.uint8:
-            raise ValueError(f"observation: expected uint8 images, got {seen.dtype}.")
-        if not self.model.is_image:
-            seen = seen.float()
-            if not bool(torch.isfinite(seen).all()):
-                raise ValueError("observation: it has NaN or infinite entries.")
-        belief = self.model.filter(carry.belief, carry.action, seen, generator)
+        stacked = {
+            name: torch.as_tensor(np.stack([one[name] for one in observations])).to(self.device)
+            for name in self.signature.observation
+        }
+        belief = self.model.filter(carry.belief, carry.action, stacked, generator)
         result = plan(
             self.model,
             belief,
             self.bounds,
             self.planner,
             generator,
-            previous=carry.plan,
-            batch_size=expected[0],
+            previous=carry.proposal,
+            batch_size=batch_size,
             time_budget=None if deadline is None else deadline.left(),
         )
         action = result.action
         if exploration > 0:
-            noise = torch.randn(action.shape, generator=generator, device=self.device)
-            action = (action + exploration * noise).clamp(-1, 1)
-        return action.cpu().numpy(), Carry(belief, action, result.plan), result.diagnostics
+            action = self.signature.action.explore(action, exploration, generator)
+        return action.cpu().numpy(), Carry(belief, action, result.proposal), result.diagnostics

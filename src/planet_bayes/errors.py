@@ -12,11 +12,15 @@ class PlanetBayesError(Exception):
 
 
 class ConfigError(PlanetBayesError):
-    """A setting that is unknown, out of range, or at odds with another one."""
+    """A setting that is unknown, out of range, or in conflict with another one."""
 
 
 class EnvError(PlanetBayesError):
     """An environment that is missing, unsupported, or returned something unusable."""
+
+
+class ObservationError(PlanetBayesError, ValueError):
+    """An observation that does not fit the agent's signature."""
 
 
 class RunError(PlanetBayesError):
@@ -27,7 +31,11 @@ class NumericalError(PlanetBayesError):
     """A non-finite loss or prediction."""
 
 
+class PlannerError(PlanetBayesError):
+    """An argument that the planner cannot work with, or predictions that are not finite."""
+
+
 def nearest(word: str, known: Iterable[str]) -> str:
-    """Return a sentence's end: ``"; did you mean 'x'?"`` if a known word is near, or ``"."``."""
+    """Return the end of a sentence: a suggestion if a known word is near, or a full stop."""
     matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
     return f"; did you mean {matches[0]!r}?" if matches else "."

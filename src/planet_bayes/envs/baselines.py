@@ -1,4 +1,4 @@
-"""Returns of doing nothing clever, the level that a learned result has to stand beside."""
+"""Returns of random and of zero actions: baselines for learned agents."""
 
 from contextlib import closing
 from typing import Literal
@@ -8,11 +8,12 @@ import numpy as np
 from planet_bayes.envs.config import EnvConfig
 from planet_bayes.envs.make import make_env
 from planet_bayes.errors import ConfigError
+from planet_bayes.rng import integer_seed, numpy_stream
 
 Policy = Literal["random", "zero"]
-"""Actions drawn uniformly from [-1, 1]^A, or always zero."""
+"""`random`: actions uniform in [-1, 1]^A. `zero`: zeros."""
 
-_DEFAULT = EnvConfig(observation="state")
+_DEFAULT = EnvConfig(observation=("state",))
 
 
 def random_return(
@@ -22,18 +23,20 @@ def random_return(
     seed: int = 0,
     policy: Policy = "random",
 ) -> list[float]:
-    """Return the undiscounted return of each of ``episodes`` episodes under ``policy``.
+    """Return the undiscounted return of each episode under a fixed policy.
 
-    Observations are not looked at, so ``state`` is the cheapest mode and gives the same
-    returns as pixels. Episode ``i`` depends on ``seed`` and ``i`` only.
+    Args:
+        task: Name of the task.
+        config: Settings of the environment. Observations are not used; ``state`` is the cheapest
+            source and gives the same returns as pixels.
+        episodes: How many.
+        seed: Root of the randomness. Episode ``i`` depends on ``seed`` and ``i`` only.
+        policy: ``random`` or ``zero``.
     """
-    # Late, because it loads PyTorch, which nothing else in this package needs.
-    from planet_bayes.rng import integer_seed, numpy_stream
-
     if policy not in ("random", "zero"):
-        raise ConfigError(f"policy is {policy!r}, expected 'random' or 'zero'")
+        raise ConfigError(f"policy must be random or zero, got {policy!r}.")
     if episodes < 1:
-        raise ConfigError(f"episodes is {episodes}, expected at least 1")
+        raise ConfigError(f"episodes must be at least 1, got {episodes}.")
     env = make_env(task, config)
     shape = env.action_space.shape
     assert shape is not None

@@ -1,4 +1,4 @@
-"""Environments that are not ours: Gymnasium's registered ones and the user's own."""
+"""Environments from outside the package: Gymnasium's registered ones and the user's own."""
 
 import importlib
 import inspect
@@ -16,7 +16,7 @@ from planet_bayes.errors import ConfigError, EnvError, nearest
 def make_external(task: str, known: list[str]) -> gymnasium.Env[Any, Any]:
     """Return the environment of a Gymnasium id or of a ``package.module:function``.
 
-    ``known`` are the names of our own tasks, for the message about an unknown one.
+    ``known`` lists the named tasks, for the suggestion in an error message.
     """
     if task in gymnasium.registry:
         return _make_registered(task, gymnasium.registry[task])
@@ -33,18 +33,18 @@ def _make_registered(task: str, spec: EnvSpec) -> gymnasium.Env[Any, Any]:
     try:
         entry = spec.entry_point
         creator = load_env_creator(entry) if isinstance(entry, str) else entry
-        # Asking for a mode that an environment lacks is a warning or an error, depending on it.
+        # Environments without this mode warn or fail if they are asked for it.
         if isinstance(creator, type):
             renders = "rgb_array" in getattr(creator, "metadata", {}).get("render_modes", [])
         else:
             renders = creator is not None and _accepts_render_mode(creator)
         kwargs: dict[str, Any] = {"render_mode": "rgb_array"} if renders else {}
-        # Gymnasium's checker warns where our guard refuses; one of the two is enough.
+        # `Guard` checks the same things as Gymnasium's checker, and refuses instead of warning.
         return gymnasium.make(spec, disable_env_checker=True, **kwargs)
     except Exception as error:
         raise EnvError(
             f"{task}: Gymnasium could not make it ({type(error).__name__}: {error}). "
-            "Install what it names, or check that gymnasium.make works for it alone."
+            "Install the package that it names, or check that gymnasium.make works for it."
         ) from error
 
 
@@ -52,20 +52,20 @@ def _make_own(task: str) -> gymnasium.Env[Any, Any]:
     module_name, _, name = task.partition(":")
     folder = os.getcwd()
     if folder not in sys.path:
-        # An installed command does not search the current folder, as `python -m` would.
+        # `python -m` searches the current folder, an installed command does not.
         sys.path.insert(0, folder)
     try:
         module = importlib.import_module(module_name)
     except Exception as error:
         raise EnvError(
             f"{task}: could not import the module {module_name!r} "
-            f"({type(error).__name__}: {error}). It is searched in the current folder "
-            f"({folder}) and among the installed packages; the file folder/file.py is the module "
+            f"({type(error).__name__}: {error}). Modules are searched in the current folder "
+            f"({folder}) and among the installed packages. The file folder/file.py is the module "
             "folder.file."
         ) from error
     function = getattr(module, name, None)
     if function is None:
-        # Gymnasium's own form "module:EnvId": the import registered the id.
+        # Gymnasium's form "module:EnvId": the import registered the id.
         if name in gymnasium.registry:
             return _make_registered(task, gymnasium.registry[name])
         names = [key for key in vars(module) if not key.startswith("_")]
@@ -87,9 +87,9 @@ def _call(task: str, function: Callable[..., Any]) -> gymnasium.Env[Any, Any]:
     try:
         env = function(**kwargs)
     except Exception as error:
-        given = "render_mode='rgb_array'" if kwargs else "no arguments"
+        arguments = "render_mode='rgb_array'" if kwargs else "no arguments"
         raise EnvError(
-            f"{task}: calling it with {given} raised {type(error).__name__}: {error}"
+            f"{task}: calling it with {arguments} raised {type(error).__name__}: {error}"
         ) from error
     if not isinstance(env, gymnasium.Env):
         raise EnvError(

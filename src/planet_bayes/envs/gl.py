@@ -1,30 +1,31 @@
-"""Rendering without a display: which OpenGL backend MuJoCo loads, and what to say if none does.
+"""Rendering without a display: the choice of MuJoCo's OpenGL backend, and advice if none works.
 
-MuJoCo reads ``MUJOCO_GL`` once, when it is imported, so `choose_backend` has to run before that.
+MuJoCo reads ``MUJOCO_GL`` once, when it is imported. Call `choose_backend` before that.
 """
 
 import ctypes
 import os
 import sys
 
-_PLATFORM_DEVICE = 0x313F  # EGL_PLATFORM_DEVICE_EXT
+EGL_PLATFORM_DEVICE_EXT = 0x313F
+MAX_EGL_DEVICES = 16
 
 
 def choose_backend() -> None:
-    """Set ``MUJOCO_GL`` on Linux: EGL if it works, with or without a display, else off.
+    """Set ``MUJOCO_GL`` on Linux: to ``egl`` if EGL works, else to ``off``.
 
-    A choice that the user made is left alone. Naming a backend that is missing would make the
-    *import* of MuJoCo fail, and leaving the choice to it warns where there is no display, while
-    observations other than pixels need no backend at all: hence ``off``.
+    A value that the user has set is kept. ``off`` is needed because observations other than pixels
+    need no backend: MuJoCo fails at import if the named backend is missing, and warns if none is
+    named and there is no display.
     """
     if not os.environ.get("MUJOCO_GL") and sys.platform.startswith("linux"):
         os.environ["MUJOCO_GL"] = "egl" if egl_works() else "off"
 
 
 def egl_works() -> bool:
-    """Return whether EGL can open a display on some device, which is what MuJoCo will ask of it.
+    """Return whether EGL can open a display on some device, as MuJoCo does.
 
-    Finding the library says too little: without a driver it loads and opens nothing.
+    The library alone is not enough: without a driver it loads but opens no display.
     """
     try:
         egl = ctypes.CDLL("libEGL.so.1")
@@ -35,7 +36,7 @@ def egl_works() -> bool:
     display = egl.eglGetProcAddress(b"eglGetPlatformDisplayEXT")
     if not query or not display:
         return False
-    devices = (ctypes.c_void_p * 16)()
+    devices = (ctypes.c_void_p * MAX_EGL_DEVICES)()
     count = ctypes.c_int()
     query_devices = ctypes.CFUNCTYPE(
         ctypes.c_uint, ctypes.c_int, ctypes.c_void_p, ctypes.POINTER(ctypes.c_int)
@@ -46,7 +47,7 @@ def egl_works() -> bool:
     if not query_devices(len(devices), devices, ctypes.byref(count)):
         return False
     for device in devices[: count.value]:
-        opened = get_display(_PLATFORM_DEVICE, device, None)
+        opened = get_display(EGL_PLATFORM_DEVICE_EXT, device, None)
         if opened and egl.eglInitialize(ctypes.c_void_p(opened), None, None):
             return True
     return False

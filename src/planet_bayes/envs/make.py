@@ -1,85 +1,103 @@
 """`make_env`: from the name of a task to an environment that the agent can use."""
 
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass
 from typing import Any
 
 import gymnasium
+from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
 from planet_bayes.envs import gl
+from planet_bayes.envs.actions import unit_actions
 from planet_bayes.envs.config import EnvConfig
 from planet_bayes.envs.external import make_external
-from planet_bayes.envs.spaces import (
-    blurred,
-    body_sensors,
-    pixel_observations,
-    unit_actions,
-    vector_observations,
-)
+from planet_bayes.envs.observations import NamedObservations
 from planet_bayes.envs.tasks import TASKS, TaskSpec
 from planet_bayes.envs.toy import ToyReach
 from planet_bayes.envs.wrappers import ActionRepeat, Guard
 from planet_bayes.errors import EnvError
+from planet_bayes.spaces import Box
 
 _DEFAULT = EnvConfig()
-_RENDER_SIZE = 128  # of films, where the agent itself sees no image
+FILM_SIZE = 128
+"""Height and width of rendered frames if the agent sees no rendered image."""
+RENDER_SIZES = {32: 128, 64: 64}
+"""Height and width of the suite's raw frames for each image size. Small images are averages of
+larger frames, so that objects thinner than a pixel look paler instead of broken."""
 
 
-def make_env(task: str, config: EnvConfig = _DEFAULT) -> gymnasium.Env[Any, Any]:
+def make_env(task: str, config: EnvConfig = _DEFAULT) -> NamedObservations:
     """Return the environment of ``task``.
 
     Args:
         task: A name in `TASKS`, a registered Gymnasium id, or ``package.module:function``,
             where the function returns a Gymnasium environment.
-        config: What the agent sees and how its actions are applied.
+        config: What the agent observes and how its actions are applied.
 
     Returns:
-        An environment with actions in [-1, 1]^A (float32; others are clipped), observations that
-        are uint8 images [S, S, 3] or float32 vectors, and rewards (floats) summed over the action
-        repeat. ``reset(seed=...)`` determines the episode; ``render()`` returns an RGB frame.
+        An environment with actions in [-1, 1]^A (float32; others are clipped), raw observations
+        as a dict by name, and rewards summed over the action repeat. Its ``signature`` prepares
+        the observations. ``reset(seed=...)`` determines the episode; ``render()`` returns an RGB
+        frame.
 
     Raises:
-        ConfigError: There is no such task.
+        ConfigError: There is no such task, or no such observation.
         EnvError: The environment cannot be made, or has spaces that are not supported.
     """
     spec = TASKS.get(task)
     env = _make_native(task, spec, config)
-    # Inner to outer: guard, actions, repeat, time, observation. The observation comes last so
-    # that a frame is rendered once per action and not once per simulator step.
+    with ExitStack() as stack:
+        stack.callback(_close, env)  # an environment that is refused may hold a device
+        made = _wrapped(env, task, spec, config)
+        stack.pop_all()
+    return made
+
+
+def _wrapped(
+    env: gymnasium.Env[Any, Any], task: str, spec: TaskSpec | None, config: EnvConfig
+) -> NamedObservations:
+    """Wrap from inner to outer: actions, repeat, time limit, observations.
+
+    Observations come last, so that a frame is rendered once per action and not once per simulator
+    step.
+    """
+    native = env.action_space
     env = unit_actions(env, task)
-    repeat = config.action_repeat or (spec.action_repeat if spec else 1)
-    env = ActionRepeat(env, repeat)
+    env = ActionRepeat(env, config.action_repeat or (spec.action_repeat if spec else 1))
     if config.max_steps:
         env = TimeLimit(env, config.max_steps)
-    if config.observation == "pixels":
-        return blurred(pixel_observations(env, task, config.image_size), config.blur)
-    if config.observation == "sensors" and spec is not None and not config.sensors:
-        env = body_sensors(env, speed=spec.speed, winding=spec.winding)
-    return vector_observations(env, task, entries=config.sensors)
+    assert isinstance(native, spaces.Box)
+    return NamedObservations(env, task, spec, config, native)
+
+
+def _close(env: gymnasium.Env[Any, Any]) -> None:
+    with suppress(EnvError):
+        env.close()
 
 
 def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasium.Env[Any, Any]:
-    size = config.image_size if config.observation == "pixels" else _RENDER_SIZE
+    pixels = "pixels" in config.sources.values()
     if spec is not None and spec.domain == "toy":
+        size = config.image_size if pixels else FILM_SIZE
         return Guard(ToyReach(size), task, timeout=config.timeout)
-    # Before anything that may import MuJoCo, which reads the choice once.
+    # Before anything imports MuJoCo, which reads the choice once.
     gl.choose_backend()
     if spec is None:
         env = make_external(task, list(TASKS))
-        # Gymnasium's MuJoCo environments carry this attribute; the advice would mislead others.
+        # Only Gymnasium's MuJoCo environments have this attribute.
         uses_mujoco = hasattr(env.unwrapped, "mujoco_renderer")
         advice = gl.advice() if uses_mujoco else ""
         return Guard(env, task, render_advice=advice, timeout=config.timeout)
-    # Late, because it imports dm_control: the toy and the user's own need not have it.
+    # Imported late: the toy and the user's own environments do not need dm_control.
     try:
         from planet_bayes.envs import suite
-    except Exception as error:  # a backend that the user named and lacks fails in many ways
+    except Exception as error:  # a missing OpenGL backend raises many kinds of errors
         raise EnvError(
             f"{task}: could not load dm_control ({type(error).__name__}: {error}). {gl.advice()}"
         ) from error
 
-    if config.observation == "pixels":
-        size *= config.oversampling
+    size = RENDER_SIZES[config.image_size] if pixels else FILM_SIZE
     env = suite.make(spec, original=config.original, image_size=size)
     return Guard(env, task, render_advice=gl.advice(), timeout=config.timeout)
 
@@ -89,15 +107,13 @@ class TaskInfo:
     """One line of the listing of tasks."""
 
     name: str
-    pixels: tuple[int, ...]
-    """Shape of the observation as pixels."""
-    sensors: tuple[int, ...]
-    """Shape of the observation of sensors."""
-    state: tuple[int, ...]
-    """Shape of the whole observation."""
+    sensors: int
+    """Numbers that the agent sees with the source `sensors`."""
+    state: int
+    """Numbers that the agent sees with the source `state`."""
     action_size: int
     control_range: tuple[float, float]
-    """Native lowest and highest control; the agent's -1 and 1."""
+    """Lowest and highest native control."""
     action_repeat: int
     episode_steps: int
     """Agent steps per episode."""
@@ -105,26 +121,22 @@ class TaskInfo:
 
 
 def describe_tasks() -> list[TaskInfo]:
-    """Return what there is to know of each named task, without rendering anything."""
+    """Return the facts of each named task, without rendering anything."""
     return [_describe(spec) for spec in TASKS.values()]
 
 
 def _describe(spec: TaskSpec) -> TaskInfo:
-    config = EnvConfig(observation="state")
-    env = make_env(spec.name, config)
-    seen = make_env(spec.name, EnvConfig(observation="sensors"))
-    native: Any = env.unwrapped.action_space
-    info = TaskInfo(
+    with closing(make_env(spec.name, EnvConfig(observation=("sensors", "state")))) as env:
+        signature = env.signature
+    action = signature.action
+    assert isinstance(action, Box)
+    return TaskInfo(
         name=spec.name,
-        pixels=(config.image_size, config.image_size, 3),
-        sensors=seen.observation_space.shape or (),
-        state=env.observation_space.shape or (),
-        action_size=(env.action_space.shape or (0,))[0],
-        control_range=(float(native.low.min()), float(native.high.max())),
+        sensors=signature.observation["sensors"].shape[0],
+        state=signature.observation["state"].shape[0],
+        action_size=action.size,
+        control_range=(min(action.low), max(action.high)),
         action_repeat=spec.action_repeat,
         episode_steps=-(-spec.simulator_steps // spec.action_repeat),
         note=spec.note,
     )
-    env.close()
-    seen.close()
-    return info

@@ -1,14 +1,14 @@
 """The DeepMind Control Suite's tasks, and the paper's versions of four of them.
 
-Importing this module imports dm_control and MuJoCo; `planet_bayes.envs.make` does so only when
-a suite task is asked for, after it chose an OpenGL backend.
+Importing this module imports dm_control and MuJoCo. `planet_bayes.envs.make` imports it only for a
+suite task, and only after it has chosen an OpenGL backend.
 
 The paper (Section "Experiments") leaves ball_in_cup as it is, widens the control range of the
 other three to [-3, 3], and removes the upper limit of the reward of cheetah and walker.
 """
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -18,31 +18,32 @@ import numpy as np
 from dm_control import suite
 from dm_control.mujoco import engine
 from dm_control.rl import control
-from dm_control.suite import cheetah, walker
+from dm_control.suite import base, cheetah, walker
 from dm_control.utils import rewards
 from gymnasium import spaces
 from numpy.typing import NDArray
 from shimmy.dm_control_compatibility import DmControlCompatibilityV0
 
 from planet_bayes.envs.tasks import TaskSpec
+from planet_bayes.errors import EnvError
 
-# A small frame's time goes into triangles and into the shadow map, not into its few pixels. These
-# keep the mean difference from the suite's own frames within 0.1 of 255 for the paper's tasks and
-# cartpole, and near it for the others (benchmarks/rendering.py).
-_QUALITY = (
-    # Largest size, rings of a capsule or a sphere, pixels on a side of the shadow map. The
-    # suite's models have 16 and 2048. The fewer the pixels, the more a ring's edge weighs.
+# Small frames spend most of their time on triangles and the shadow map, not on pixels. With these
+# values the mean difference from the suite's own frames is at most 0.1 of 255 for the paper's tasks
+# and cartpole, and slightly more for the others (benchmarks/rendering.py).
+RENDER_QUALITY = (
+    # Largest frame size, rings of a capsule or a sphere, pixels on a side of the shadow map. The
+    # suite's models have 16 and 2048. In smaller frames the edge of a ring matters more.
     (63, 16, 512),
     (128, 8, 768),
 )
-"""Larger frames are for people, and keep the model's own quality."""
+"""Reduced quality by frame size. Larger frames are for people and keep the model's own quality."""
 
-
-_FASTEST = 1000.0  # metres per second; a trained cheetah reaches 70
+MAX_SPEED = 1000.0
+"""Metres per second above which the simulation has diverged. A trained cheetah reaches 70."""
 
 
 class UncappedCheetah(cheetah.Cheetah):
-    """Cheetah whose reward, speed / 10, goes on growing above speed 10."""
+    """Cheetah whose reward, speed / 10, keeps growing above speed 10."""
 
     def get_reward(self, physics: Any) -> float:
         """Return max(0, speed / 10), which is the suite's reward below its limit."""
@@ -50,7 +51,7 @@ class UncappedCheetah(cheetah.Cheetah):
 
 
 class UncappedWalker(walker.PlanarWalker):
-    """Walker whose running reward goes on growing above the target speed."""
+    """Walker whose reward keeps growing above the target speed."""
 
     def get_reward(self, physics: Any) -> float:
         """Return the suite's reward with its saturating speed term made linear."""
@@ -65,62 +66,57 @@ class UncappedWalker(walker.PlanarWalker):
         return stand_reward * (5 * move_reward + 1) / 6
 
 
-def _uncapped(spec: TaskSpec) -> control.Environment:
-    if spec.domain == "cheetah":
-        return control.Environment(
-            cheetah.Physics.from_xml_string(*cheetah.get_model_and_assets()),
-            UncappedCheetah(random=0),
-            time_limit=cheetah._DEFAULT_TIME_LIMIT,
-        )
-    assert (spec.domain, spec.suite_task) == ("walker", "run")
-    return control.Environment(
-        walker.Physics.from_xml_string(*walker.get_model_and_assets()),
-        UncappedWalker(move_speed=walker._RUN_SPEED, random=0),
-        time_limit=walker._DEFAULT_TIME_LIMIT,
-        control_timestep=walker._CONTROL_TIMESTEP,
-    )
+UNCAPPED_TASKS: dict[str, Callable[[Any], base.Task]] = {
+    "cheetah": lambda capped: UncappedCheetah(random=0),
+    "walker": lambda capped: UncappedWalker(move_speed=capped._move_speed, random=0),
+}
+"""For each domain, the uncapped version of one of the suite's tasks."""
 
 
-def _not_ours(record: logging.LogRecord) -> bool:
+def _not_settotalmass(record: logging.LogRecord) -> bool:
     return "settotalmass" not in record.getMessage()
 
 
 @contextmanager
-def _quiet() -> Iterator[None]:
-    # MuJoCo warns of a deprecated attribute in the suite's own cheetah, at each load.
+def _deprecation_muted() -> Iterator[None]:
+    # MuJoCo warns about a deprecated attribute in the suite's own cheetah at each load.
     logger = logging.getLogger("absl")
-    logger.addFilter(_not_ours)
+    logger.addFilter(_not_settotalmass)
     try:
         yield
     finally:
-        logger.removeFilter(_not_ours)
+        logger.removeFilter(_not_settotalmass)
 
 
 def load(spec: TaskSpec, *, original: bool) -> control.Environment:
     """Return the suite's environment, with the paper's changes unless ``original``."""
-    with _quiet():
-        if spec.uncapped and not original:
-            env = _uncapped(spec)
-        else:
-            # Any fixed seed: each episode is seeded at its reset.
-            env = suite.load(spec.domain, spec.suite_task, task_kwargs={"random": 0})
+    with _deprecation_muted():
+        # The seed does not matter: each episode is seeded at its reset.
+        env = suite.load(spec.domain, spec.suite_task, task_kwargs={"random": 0})
+    if spec.uncapped and not original:
+        if spec.domain not in UNCAPPED_TASKS:
+            raise EnvError(
+                f"{spec.name}: the domain {spec.domain!r} has no uncapped reward; there are those "
+                f"of {', '.join(UNCAPPED_TASKS)}. Add one to UNCAPPED_TASKS."
+            )
+        env._task = UNCAPPED_TASKS[spec.domain](env.task)
     if spec.control_range != 1.0 and not original:
-        # MuJoCo clamps controls to this very array, and the action specification, from which
-        # our action space and its clipping follow, is read from it too.
+        # MuJoCo clamps controls to this array. The action specification, and with it our action
+        # space, is read from it as well.
         env.physics.model.actuator_ctrlrange[:] = [-spec.control_range, spec.control_range]
     return env
 
 
 @contextmanager
 def _sized_for(model: Any, size: int) -> Iterator[None]:
-    # MuJoCo reads these when it makes a rendering context, and not again.
+    # MuJoCo reads these once, when it makes a rendering context.
     quality, window = model.vis.quality, model.vis.global_
     before = quality.numstacks, quality.shadowsize, window.offwidth, window.offheight
-    for largest, rings, shadow in _QUALITY:
+    for largest, rings, shadow in RENDER_QUALITY:
         if size <= largest:
             quality.numstacks, quality.shadowsize = rings, shadow
             break
-    # A buffer of 640×480, as the models have it, costs 2 ms a frame more than one that fits.
+    # The models' own buffer of 640×480 costs 2 ms per frame more than one of the right size.
     window.offwidth = window.offheight = size
     try:
         yield
@@ -129,17 +125,17 @@ def _sized_for(model: Any, size: int) -> Iterator[None]:
 
 
 class _View(engine.Physics):
-    """A simulation, to look at: its data, with a rendering context apart from its own."""
+    """The data of a simulation with a rendering context of its own."""
 
     def after_reset(self) -> None:
-        """Compute nothing: looking must not change the simulation."""
+        """Compute nothing: rendering must not change the simulation."""
 
 
 class _Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Renders with one camera for all frames, in a context made for frames of this size.
+    """Renders all frames with one camera, in a context made for frames of this size.
 
-    `physics.render`, which makes a camera at every call, in a buffer for its largest image, is
-    left as it is: any size in the model's own quality, at its price.
+    `physics.render` is not changed: it renders any size in the model's own quality, more slowly,
+    because it makes a camera at every call.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], physics: engine.Physics, size: int) -> None:
@@ -152,11 +148,11 @@ class _Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
     def render(self) -> NDArray[np.uint8]:
         """Return an RGB frame from the model's first camera."""
         if self._camera is None:
-            # Not before, so that a machine that cannot render can do everything else.
+            # Made at the first frame: a machine that cannot render can do everything else.
             self._view = self._view or _View(self._physics.data)
             with _sized_for(self._physics.model, self._size):
                 self._camera = engine.Camera(self._view, self._size, self._size, camera_id=0)
-        return np.array(self._camera.render())  # a copy: the camera has one buffer
+        return np.array(self._camera.render())  # a copy: the camera reuses its buffer
 
     def close(self) -> None:
         """Free the rendering context, then the simulation."""
@@ -169,9 +165,9 @@ class _Camera(gymnasium.Wrapper[Any, Any, Any, Any]):
 class _EndsAtDivergence(gymnasium.Wrapper[Any, Any, Any, Any]):
     """Truncates an episode at the step at which the simulation diverges.
 
-    Controls of ±3 bring the cheetah to speeds beyond what its time step was made for, and a
-    step that ends at tens of thousands of metres per second would be rewarded for it. Such a
-    step is undone: nothing is rewarded, and what is seen is the state before it.
+    Controls of ±3 accelerate the cheetah to speeds that its time step is too long for. A step that
+    ends at tens of thousands of metres per second would earn a reward in proportion. Such a step is
+    undone: its reward is 0 and its observation is that of the state before it.
     """
 
     def __init__(self, env: gymnasium.Env[Any, Any], physics: engine.Physics) -> None:
@@ -189,15 +185,16 @@ class _EndsAtDivergence(gymnasium.Wrapper[Any, Any, Any, Any]):
         return self._observation, info
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
-        """Take one simulator step, or say in ``info["diverged"]`` why there was none."""
+        """Take one simulator step. ``info["diverged"]`` says why a step was undone."""
         state = self._physics.get_state()
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
             speed = np.abs(self._physics.data.qvel[self._slides]).max(initial=0.0)
-            if not speed <= _FASTEST:
+            if not speed <= MAX_SPEED:
                 raise control.PhysicsError(f"a speed of {speed:.0f} m/s")
         except control.PhysicsError as error:
-            with self._physics.reset_context():  # forgets MuJoCo's warnings, computes what follows
+            # The context clears MuJoCo's warnings and recomputes all derived quantities.
+            with self._physics.reset_context():
                 self._physics.set_state(state)
             return self._observation, 0.0, False, True, {"diverged": str(error)}
         self._observation = observation
@@ -205,18 +202,18 @@ class _EndsAtDivergence(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 def make(spec: TaskSpec, *, original: bool, image_size: int) -> gymnasium.Env[Any, Any]:
-    """Return the task as a Gymnasium environment, not yet rescaled, repeated or flattened."""
+    """Return the task as a Gymnasium environment with native actions and observations."""
     dm_env = load(spec, original=original)
     env = DmControlCompatibilityV0(
         dm_env,
         render_mode="rgb_array",
         render_kwargs={"height": image_size, "width": image_size, "camera_id": 0},
     )
-    # Shimmy's dict of spaces is sorted by name; the suite's own order is kept instead.
+    # Shimmy sorts the observations by name; this restores the suite's order.
     env.observation_space = spaces.Dict(
         {key: env.observation_space[key] for key in dm_env.observation_spec()}, sort_keys=False
     )
-    # Shimmy writes a wrong frame rate into its class; this one is right and per instance.
+    # Shimmy writes a wrong frame rate into its class; this is the right one, for this instance.
     env.metadata = {
         "render_modes": ["rgb_array"],
         "render_fps": round(1.0 / dm_env.control_timestep()),

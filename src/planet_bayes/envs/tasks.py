@@ -1,7 +1,8 @@
 """The named tasks, as a table.
 
-Action repeats are PlaNet's. Every suite task lasts 1000 simulator steps, so an episode is
-1000 / action repeat agent steps.
+A task of the suite is one row: nothing else in the package knows it by name. Action repeats are
+PlaNet's. Every suite task lasts 1000 simulator steps, so an episode has 1000 / action repeat
+agent steps.
 """
 
 from collections.abc import Mapping
@@ -9,7 +10,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class TaskSpec:
     """One named task: where it comes from and what the paper changed."""
 
@@ -32,18 +33,22 @@ class TaskSpec:
     """Controls lie in ± this, in the paper's version."""
 
     uncapped: bool = False
-    """Whether the paper removed the reward's upper limit."""
+    """Whether the paper removed the reward's upper limit. `suite.UNCAPPED_TASKS` has the reward
+    of each domain."""
 
     simulator_steps: int = 1000
     """Length of an episode before action repeat."""
 
-    speed: int | None = None
-    """Entry of the suite's `velocity` that is the forward speed, where that is what the reward
-    is about: the one velocity among the sensors. Positions are relative to the body, so they
-    hardly tell it (docs/lab-notes.md), while an image shows the ground move."""
+    velocities: tuple[str, ...] = ("velocity",)
+    """The suite's observations that are velocities. They are not among the sensors."""
 
-    winding: int | None = None
-    """Entry of the suite's `position` that is an angle without end; the sensors are its cosine
+    speed_entry: int | None = None
+    """Entry of the first velocity observation that is the forward speed, where the reward is about
+    speed. It is the only velocity among the sensors. Positions are relative to the body, so they
+    say little about it (docs/lab-notes.md), while an image shows the ground move."""
+
+    angle_entry: int | None = None
+    """Entry of the suite's `position` that is an angle without bounds. The sensors are its cosine
     and sine."""
 
     @property
@@ -60,52 +65,83 @@ class TaskSpec:
 
 _TABLE = (
     TaskSpec(
-        "cup_catch",
-        "ball_in_cup",
-        "catch",
-        4,
-        "Swing a ball on a string into a cup; reward only while it is inside",
+        name="cup_catch",
+        domain="ball_in_cup",
+        suite_task="catch",
+        action_repeat=4,
+        description="Swing a ball on a string into a cup; reward only while it is inside",
     ),
     TaskSpec(
-        "finger_spin",
-        "finger",
-        "spin",
-        2,
-        "Keep a hinged body spinning with a two-joint finger",
+        name="finger_spin",
+        domain="finger",
+        suite_task="spin",
+        action_repeat=2,
+        description="Keep a hinged body spinning with a two-joint finger",
         control_range=3.0,
     ),
     TaskSpec(
-        "cheetah_run",
-        "cheetah",
-        "run",
-        4,
-        "Run forwards on two legs in the plane",
-        control_range=3.0,
-        uncapped=True,
-        speed=0,
-        winding=1,
-    ),
-    TaskSpec(
-        "walker_run",
-        "walker",
-        "run",
-        2,
-        "Stand up and run upright",
+        name="cheetah_run",
+        domain="cheetah",
+        suite_task="run",
+        action_repeat=4,
+        description="Run forwards on two legs in the plane",
         control_range=3.0,
         uncapped=True,
-        speed=1,
+        speed_entry=0,
+        angle_entry=1,
     ),
-    TaskSpec("cartpole_balance", "cartpole", "balance", 8, "Keep an upright pole from falling"),
-    TaskSpec("cartpole_swingup", "cartpole", "swingup", 8, "Swing a hanging pole up, keep it up"),
-    TaskSpec("reacher_easy", "reacher", "easy", 4, "Touch a target with a two-joint arm"),
-    TaskSpec("walker_walk", "walker", "walk", 2, "Stand up and walk upright", speed=1),
-    TaskSpec("pendulum_swingup", "pendulum", "swingup", 2, "Swing a torque-limited pendulum up"),
     TaskSpec(
-        "toy_reach",
-        "toy",
-        "reach",
-        1,
-        "Push a point mass to a target; needs no MuJoCo, for tests and first trials",
+        name="walker_run",
+        domain="walker",
+        suite_task="run",
+        action_repeat=2,
+        description="Stand up and run upright",
+        control_range=3.0,
+        uncapped=True,
+        speed_entry=1,
+    ),
+    TaskSpec(
+        name="cartpole_balance",
+        domain="cartpole",
+        suite_task="balance",
+        action_repeat=8,
+        description="Keep an upright pole from falling",
+    ),
+    TaskSpec(
+        name="cartpole_swingup",
+        domain="cartpole",
+        suite_task="swingup",
+        action_repeat=8,
+        description="Swing a hanging pole up, keep it up",
+    ),
+    TaskSpec(
+        name="reacher_easy",
+        domain="reacher",
+        suite_task="easy",
+        action_repeat=4,
+        description="Touch a target with a two-joint arm",
+    ),
+    TaskSpec(
+        name="walker_walk",
+        domain="walker",
+        suite_task="walk",
+        action_repeat=2,
+        description="Stand up and walk upright",
+        speed_entry=1,
+    ),
+    TaskSpec(
+        name="pendulum_swingup",
+        domain="pendulum",
+        suite_task="swingup",
+        action_repeat=2,
+        description="Swing a torque-limited pendulum up",
+    ),
+    TaskSpec(
+        name="toy_reach",
+        domain="toy",
+        suite_task="reach",
+        action_repeat=1,
+        description="Push a point mass to a target; needs no MuJoCo, for tests and first trials",
         simulator_steps=50,
     ),
 )

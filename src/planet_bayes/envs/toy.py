@@ -1,7 +1,7 @@
 """A task without MuJoCo: push a point mass to a target on a square.
 
-It is small enough to learn from pixels on a laptop's CPU within minutes and fast enough
-(microseconds per frame) that tests of the whole pipeline can afford it.
+An agent learns it from pixels within minutes on a laptop's CPU. A frame takes microseconds, so
+tests of the whole pipeline can use it.
 """
 
 from typing import Any
@@ -17,12 +17,11 @@ _TARGET_COLOUR = np.array([40, 200, 220], np.float32)
 
 
 class ToyReach(gymnasium.Env[Any, NDArray[np.float32]]):
-    """A point mass with drag between four walls; the action is a force, the reward nearness.
+    """A point mass with drag between four walls. The action is a force.
 
-    The square is [-1, 1]². Start and target are uniform on its inner part, the mass starts at
-    rest. With target distance ``d`` the reward is ``1 / (1 + (d / 0.4)²)``: 1 on the target,
-    and falling so slowly that there is a slope to follow from every corner. An episode is 50
-    steps and ends by truncation.
+    The square is [-1, 1]². Start and target are uniform on its inner part, and the mass starts at
+    rest. At distance ``d`` from the target the reward is ``1 / (1 + (d / 0.4)²)``: 1 on the target,
+    with a useful slope in every corner. An episode has 50 steps and ends by truncation.
     """
 
     num_steps = 50
@@ -30,8 +29,9 @@ class ToyReach(gymnasium.Env[Any, NDArray[np.float32]]):
     force = 3.0
     """Acceleration of a full action."""
     drag = 1.0
-    """Deceleration per unit of speed: the top speed is force / drag."""
+    """Deceleration per unit of speed. The top speed is force / drag."""
     start_range = 0.8
+    """Largest coordinate of start and target."""
     reward_width = 0.4
     """Distance at which the reward is one half."""
 
@@ -49,7 +49,7 @@ class ToyReach(gymnasium.Env[Any, NDArray[np.float32]]):
             },
             sort_keys=False,
         )
-        # Pixel centres, and a blob's width in the same units: a tenth of the square.
+        # Pixel centres, and the std of a blob in the same units.
         self._grid = (np.arange(image_size) + 0.5) / image_size * 2.4 - 1.2
         self._blob_std = 0.12
         self._position = np.zeros(2)
@@ -76,7 +76,7 @@ class ToyReach(gymnasium.Env[Any, NDArray[np.float32]]):
         self._velocity = self._velocity + self.dt * (push - self.drag * self._velocity)
         moved = self._position + self.dt * self._velocity
         self._position = np.clip(moved, -1.0, 1.0)
-        # Walls absorb: bouncing would make the toy harder to predict than it is meant to be.
+        # Walls absorb the mass: bouncing would make the toy hard to predict.
         self._velocity = np.where(moved == self._position, self._velocity, 0.0)
         self._step += 1
         truncated = self._step >= self.num_steps
@@ -86,7 +86,7 @@ class ToyReach(gymnasium.Env[Any, NDArray[np.float32]]):
         """Draw the target and, over it, the mass."""
         frame = np.broadcast_to(_BACKGROUND, (len(self._grid), len(self._grid), 3))
         for centre, colour in ((self._target, _TARGET_COLOUR), (self._position, _MASS_COLOUR)):
-            # A Gaussian blob is the outer product of two curves; up is positive y.
+            # A Gaussian blob is the outer product of two curves. Positive y is up.
             across = np.exp(-0.5 * ((self._grid - centre[0]) / self._blob_std) ** 2)
             down = np.exp(-0.5 * ((-self._grid - centre[1]) / self._blob_std) ** 2)
             blob = np.outer(down, across).astype(np.float32)[..., None]

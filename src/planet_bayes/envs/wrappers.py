@@ -1,4 +1,4 @@
-"""What Gymnasium's own wrappers lack: a guard against unusable values, and action repeat."""
+"""Wrappers: a guard against unusable values and hanging calls, and action repeat."""
 
 import copy
 import signal
@@ -15,22 +15,28 @@ from numpy.typing import NDArray
 
 from planet_bayes.errors import EnvError
 
-_LARGEST = float(np.finfo(np.float32).max)  # observations become float32 further out
+MAX_FLOAT32 = float(np.finfo(np.float32).max)
+"""Largest observation: observations become float32 when they are prepared."""
+MAX_REWARD = MAX_FLOAT32 / 1e6
+"""Largest reward of one step: the sum over an action repeat must be a finite float32."""
+MIN_ALARM_SECONDS = 1e-3
+"""Shortest time for which an outer alarm is set again."""
 
 
 class Hung(BaseException):
     """A call into an environment did not return in time.
 
-    Not an Exception, so that an environment which retries whatever fails does not catch it.
+    It is no Exception: an environment that retries failed calls must not catch it.
     """
 
 
 @contextmanager
 def limited(seconds: float) -> Iterator[None]:
-    """Raise `Hung` inside the block when it lasts longer than ``seconds``; 0 is no limit.
+    """Raise `Hung` inside the block when it takes longer than ``seconds``. 0: no limit.
 
-    The alarm reaches whatever waits: for a camera, a socket, a lock, a sleep. It cannot reach
-    compiled code that computes and never comes back, nor threads other than the main one.
+    The limit is a SIGALRM timer. It interrupts code that waits: for a camera, a socket, a lock or a
+    sleep. It does not interrupt compiled code that never returns to Python. It works only in the
+    main thread.
     """
     if not seconds or threading.current_thread() is not threading.main_thread():
         yield
@@ -42,26 +48,32 @@ def limited(seconds: float) -> Iterator[None]:
     began = time.monotonic()
     outer, interval = signal.getitimer(signal.ITIMER_REAL)
     if 0 < outer <= seconds:
-        yield  # the limit around this one comes first
+        yield  # an outer limit ends before this one
         return
     handler = signal.signal(signal.SIGALRM, ring)
-    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)  # again, should the first be lost
+    # The timer repeats, in case code inside the block swallows the first alarm.
+    signal.setitimer(signal.ITIMER_REAL, seconds, seconds)
     try:
         yield
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
         signal.signal(signal.SIGALRM, handler)
         if outer:
-            left = max(outer - (time.monotonic() - began), 1e-3)
+            left = max(outer - (time.monotonic() - began), MIN_ALARM_SECONDS)
             signal.setitimer(signal.ITIMER_REAL, left, interval)
 
 
 class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Turns whatever goes wrong inside an environment into an error that names it.
+    """Turns every fault of an environment into an `EnvError` that names the task and the step.
 
-    It sits right around the environment, so that every other wrapper may trust what it gets:
-    finite observations of the declared shape and type, a finite float as reward, RGB frames,
-    and all of it within ``timeout`` seconds a call.
+    It is the innermost wrapper, so all others can rely on its values: finite observations of the
+    declared shape and type, a finite float as reward, and RGB frames.
+
+    Args:
+        env: The environment.
+        task: Its name, for error messages.
+        render_advice: What to do if rendering fails, for error messages.
+        timeout: Seconds that one call may take. 0: no limit.
     """
 
     def __init__(
@@ -77,10 +89,10 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._render_advice = render_advice
         self._timeout = timeout
         self._hung = False
-        # As declared when it was made: one that changes later is not to be believed.
+        # A copy: an environment that changes its space later is refused.
         self._space = copy.deepcopy(env.observation_space)
         self._step: int | None = None
-        """Steps of this episode so far; None between episodes."""
+        """Steps of this episode so far. None: between episodes."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -104,12 +116,12 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
             value = self._check_reward(reward, where)
             terminated, truncated = bool(terminated), bool(truncated)
         if terminated or truncated:
-            # dm_control would silently start a new episode at the next step.
+            # At the next step dm_control would silently start a new episode.
             self._step = None
         return observation, value, terminated, truncated, info
 
     def render(self) -> NDArray[np.uint8]:
-        """Return an RGB frame of its own memory."""
+        """Return an RGB frame, in memory that is not reused."""
         if self.env.render_mode != "rgb_array":
             raise EnvError(
                 f"{self._task} cannot render: its render_mode is {self.env.render_mode!r}, and "
@@ -129,12 +141,12 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
                 f"{self._task}: render() returned {_describe(frame)}, expected an RGB image: "
                 "a uint8 array of shape (height, width, 3)."
             )
-        # MuJoCo's frames are upside-down views with negative strides, which PyTorch refuses, and
-        # other environments draw into one buffer again and again: hence always a copy.
+        # Always a copy: MuJoCo's frames are views with negative strides, which PyTorch refuses, and
+        # other environments draw all frames into one buffer.
         return np.array(frame, order="C")
 
     def close(self) -> None:
-        """Close the environment, unless it hangs already: it would not answer."""
+        """Close the environment, unless it hangs: then it would not respond."""
         if self._hung:
             return
         with self._called("close()"):
@@ -142,7 +154,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     @contextmanager
     def _called(self, where: str, advice: str = "") -> Iterator[None]:
-        """Name what goes wrong in a call into the environment, or in checking what it returned."""
+        """Turn an error in a call to the environment, or in checking its result, into ours."""
         try:
             with limited(self._timeout):
                 yield
@@ -151,8 +163,8 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         except Hung as error:
             self._hung = True
             raise EnvError(
-                f"{self._task}: {where} hangs: {error}. See what it waits for; --env.timeout "
-                "sets how long is too long."
+                f"{self._task}: {where} hangs: {error}. Find out what it waits for, or raise the "
+                "limit with --env.timeout."
             ) from error
         except (Exception, SystemExit) as error:
             message = f"{self._task}: {where} raised {type(error).__name__}: {error}"
@@ -160,11 +172,10 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def _check_reward(self, reward: Any, where: str) -> float:
         value = np.asarray(reward)
-        # Rewards become float32 further out; the repeats of an action add up before.
         if (
             value.shape != ()
             or value.dtype.kind not in "fiub"
-            or not abs(float(value)) <= _LARGEST / 1e6
+            or not abs(float(value)) <= MAX_REWARD
         ):
             raise EnvError(
                 f"{self._task}: the reward at {where} is {_describe(reward)}, "
@@ -178,26 +189,26 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
         name = f"the observation{key} at {where}"
         if isinstance(space, spaces.Dict):
             if not isinstance(value, Mapping) or set(value) != set(space.spaces):
-                raise self._unlike(name, value, f"a dict with the keys {list(space.spaces)}")
+                raise self._mismatch(name, value, f"a dict with the keys {list(space.spaces)}")
             for part, inner in space.spaces.items():
                 self._check_observation(value[part], inner, where, f"{key}[{part!r}]")
         elif isinstance(space, spaces.Tuple):
             if not isinstance(value, tuple) or len(value) != len(space.spaces):
-                raise self._unlike(name, value, f"a tuple of {len(space.spaces)}")
+                raise self._mismatch(name, value, f"a tuple of {len(space.spaces)}")
             for index, inner in enumerate(space.spaces):
                 self._check_observation(value[index], inner, where, f"{key}[{index}]")
         elif not isinstance(space, spaces.Box):
             if not space.contains(value):
-                raise self._unlike(name, value, f"a member of {space}")
+                raise self._mismatch(name, value, f"a member of {space}")
         else:
             array = np.asarray(value)
-            # float64 in a float32 space is common and harmless; floats in an image are neither.
+            # float64 in a float32 space is common and harmless. Floats in an image are not.
             if array.shape != space.shape or not np.can_cast(array.dtype, space.dtype, "same_kind"):
                 expected = f"an array of shape {space.shape} and type {space.dtype}"
-                raise self._unlike(name, value, expected)
+                raise self._mismatch(name, value, expected)
             if array.dtype.kind == "f":
-                # NaN compares false, so one comparison finds it, infinities and overflow.
-                usable = np.abs(array) <= _LARGEST
+                # False for NaN, infinities, and numbers that overflow float32.
+                usable = np.abs(array) <= MAX_FLOAT32
                 if not usable.all():
                     entry = int(np.flatnonzero(~usable)[0])
                     raise EnvError(
@@ -205,7 +216,7 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
                         f"array is {array.ravel()[entry]}."
                     )
 
-    def _unlike(self, name: str, value: Any, expected: str) -> EnvError:
+    def _mismatch(self, name: str, value: Any, expected: str) -> EnvError:
         return EnvError(
             f"{self._task}: {name} is {_describe(value)}, but its observation space says "
             f"{expected}. Make observation_space and what reset() and step() return agree."
@@ -213,19 +224,19 @@ class Guard(gymnasium.Wrapper[Any, Any, Any, Any]):
 
 
 class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
-    """Applies each action for several steps and sums the rewards; stops where the episode does."""
+    """Repeats each action for several steps and sums the rewards. Stops at the episode's end."""
 
     def __init__(self, env: gymnasium.Env[Any, Any], repeat: int) -> None:
         assert repeat >= 1
         super().__init__(env)
         self._repeat = repeat
         if self.env.metadata.get("render_fps"):
-            # One frame is seen per action, so a film at this rate plays in real time.
+            # A film has one frame per action, so at this rate it plays in real time.
             rate = self.env.metadata["render_fps"] / repeat
             self.metadata = {**self.env.metadata, "render_fps": rate}
 
     def step(self, action: Any) -> tuple[Any, float, bool, bool, dict[str, Any]]:
-        """Take up to ``repeat`` steps; observation and info are the last step's."""
+        """Take up to ``repeat`` steps. Observation and info are those of the last step."""
         total = 0.0
         for _ in range(self._repeat):
             observation, reward, terminated, truncated, info = self.env.step(action)

@@ -1,18 +1,31 @@
-"""The latent world model: RSSM members, shared heads, and their objective."""
+"""The latent world model: latent dynamics, modalities, heads, and their objective."""
 
 from planet_bayes.models.config import LossConfig, ModelConfig
-from planet_bayes.models.ensemble import Observed, WorldModel
-from planet_bayes.models.networks import preprocess, to_image
-from planet_bayes.models.rssm import RSSM, MemberLinear, Normal
+from planet_bayes.models.heads import HEADS, Head, RewardHead
+from planet_bayes.models.modalities import MODALITIES, Image, Modality, ModalityNetwork, Vector
+from planet_bayes.models.posterior import POSTERIORS, Ensemble, Posterior
+from planet_bayes.models.rssm import RSSM, Dense, Filtered, LayerShape, Normal, Weights
+from planet_bayes.models.world_model import WorldModel
 
 __all__ = [
+    "HEADS",
+    "MODALITIES",
+    "POSTERIORS",
     "RSSM",
+    "Dense",
+    "Ensemble",
+    "Filtered",
+    "Head",
+    "Image",
+    "LayerShape",
     "LossConfig",
-    "MemberLinear",
+    "Modality",
+    "ModalityNetwork",
     "ModelConfig",
     "Normal",
-    "Observed",
+    "Posterior",
+    "RewardHead",
+    "Vector",
+    "Weights",
     "WorldModel",
-    "preprocess",
-    "to_image",
 ]

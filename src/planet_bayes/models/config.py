@@ -3,120 +3,99 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
-from planet_bayes.errors import ConfigError, nearest
-from planet_bayes.models.rssm import ACTIVATIONS
+from planet_bayes.checks import at_least, between, one_of
+from planet_bayes.errors import ConfigError
 
-LATENT_NOISE = ("independent", "shared", "mean")
-BELIEFS = ("sample", "mean")
+Activation = Literal["relu", "elu", "silu"]
+LatentNoise = Literal["independent", "shared", "mean"]
+BeliefKind = Literal["sample", "mean"]
+OTHER_TERMS = ("total", "observation", "kl", "kl_nats")
+"""Terms of the objective that are not heads."""
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """Sizes of the world model. Where a preset says nothing else, they are PlaNet's."""
+    """Parts and sizes of the world model. The defaults are PlaNet's."""
 
+    num_members: int = 5
+    """Members of the ensemble (E)."""
+    posterior: str = "ensemble"
+    """Approximation of the posterior over the weights, by its name in `models.POSTERIORS`."""
+    heads: tuple[str, ...] = ("reward",)
+    """Prediction heads, by their names in `models.HEADS`. The planner needs `reward`."""
     deter: int = 200
     """Units of the GRU (h)."""
     stoch: int = 30
     """Dimensions of the stochastic state (s)."""
     hidden: int = 200
     """Units of the dense layers in the latent dynamics."""
-    min_std: float = 0.1
-    """Smallest std of prior and posterior."""
-    activation: Literal["relu", "elu", "silu"] = "relu"
-    """Nonlinearity of all layers but the GRU's."""
+    activation: Activation = "relu"
+    """Activation function of all layers except the GRU."""
     image_depth: int = 32
-    """Channels of the first convolution; the others are multiples of it."""
+    """Channels of the image encoder's first convolution. The others have multiples of it."""
     image_bits: int = 5
-    """Bits of an image's numbers that are seen, 1 to 8. With fewer than 8 the rest is noise, as in
-    PlaNet, so that no one learns the steps; it also blurs where a thing is."""
+    """Bits of each pixel value that are used, 1 to 8. With fewer than 8, uniform noise replaces
+    the rest, as in PlaNet."""
     decoder_depth: int = 0
-    """Channels of the decoder's last layer but one, likewise; 0: ``image_depth``. To draw a few
-    frames well teaches more than to draw many badly (`loss.decode_fraction`)."""
-    image_layers: int = 0
-    """Dense layers of ``vector_units`` between the state and the image decoder's first. PlaNet has
-    none, and so needs many channels to draw something thin from the few numbers that place it."""
-    vector_units: int = 200
-    """Units of the dense encoder and decoder of sensor observations."""
-    vector_layers: int = 2
-    """Layers of the dense encoder and decoder."""
+    """Channels of the image decoder's last hidden layer. 0: ``image_depth``."""
+    decoder_layers: int = 0
+    """Dense layers of ``dense_units`` in the image decoder, before its convolutions."""
+    dense_units: int = 200
+    """Units of the dense encoder and decoder of vectors, and of ``decoder_layers``."""
     reward_units: int = 300
     """Units of the reward head."""
     reward_layers: int = 3
     """Layers of the reward head."""
-    latent_noise: Literal["independent", "shared", "mean"] = "independent"
-    """In imagination, each candidate draws its own latent noise (the paper's), or all
-    candidates of a member share one draw (their ranking is less noisy), or none is drawn."""
-    belief: Literal["sample", "mean"] = "sample"
-    """What the agent takes from each member's posterior as the state to plan from: a sample (the
-    paper's), or its mean, which is steadier where the posterior is wide. Learning samples."""
+    latent_noise: LatentNoise = "independent"
+    """Noise of the latent state in imagination. `independent`: each candidate draws its own (the
+    paper). `shared`: all candidates of a member share one draw. `mean`: no noise."""
+    belief: BeliefKind = "sample"
+    """State of each member that the agent plans from: a `sample` of the posterior (the paper) or
+    its `mean`. Learning always samples."""
     normalise: bool = False
-    """Scale each sensor and the reward by mean and std of the episodes so far, so that all count
-    alike in the objective; of images, take the mean image away and scale the rest, each pixel
-    by its own std and that of all."""
-    latent_samples: int = 1
-    """Latent trajectories imagined per member and candidate; 1 where no noise is drawn."""
+    """Scale each sensor and the reward to unit variance over the episodes so far. Images are
+    centred and scaled pixel by pixel."""
 
     def __post_init__(self) -> None:
-        for name in ("deter", "stoch", "hidden", "image_depth", "vector_units", "vector_layers"):
-            if not getattr(self, name) >= 1:
-                raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
-        for name in ("decoder_depth", "image_layers"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"model.{name} must not be negative, got {getattr(self, name)}.")
-        for name in ("reward_units", "reward_layers", "latent_samples"):
-            if not getattr(self, name) >= 1:
-                raise ConfigError(f"model.{name} must be at least 1, got {getattr(self, name)}.")
-        if self.latent_noise == "mean" and self.latent_samples > 1:
+        at_least(self, "model", 1, "num_members", "deter", "stoch", "hidden", "image_depth")
+        at_least(self, "model", 1, "dense_units", "reward_units", "reward_layers")
+        at_least(self, "model", 0, "decoder_depth", "decoder_layers")
+        between(self, "model", 1, 8, "image_bits")
+        one_of(self, "model", "activation", get_args(Activation))
+        one_of(self, "model", "latent_noise", get_args(LatentNoise))
+        one_of(self, "model", "belief", get_args(BeliefKind))
+        if "reward" not in self.heads:
+            raise ConfigError(f"model.heads must contain reward, got {', '.join(self.heads)}.")
+        if set(self.heads) & set(OTHER_TERMS):
             raise ConfigError(
-                f"model.latent_samples is {self.latent_samples}, but with model.latent_noise mean "
-                "they would all be the same; choose shared or independent noise."
+                f"model.heads must not contain {', '.join(OTHER_TERMS)}, which are other terms of "
+                f"the objective, got {', '.join(self.heads)}."
             )
-        if not 1 <= self.image_bits <= 8:
-            raise ConfigError(f"model.image_bits must be 1 to 8, got {self.image_bits}.")
-        for name, known in (
-            ("activation", ACTIVATIONS),
-            ("latent_noise", LATENT_NOISE),
-            ("belief", BELIEFS),
-        ):
-            value = getattr(self, name)
-            if value not in known:
-                raise ConfigError(
-                    f"model.{name}: there is no {value!r}{nearest(value, known)} "
-                    f"There are {', '.join(known)}."
-                )
-        if not self.min_std > 0:
-            raise ConfigError(f"model.min_std must be positive, got {self.min_std}.")
 
 
 @dataclass(frozen=True)
 class LossConfig:
-    """The objective: ELBO terms and their weights. Where a preset says nothing else, PlaNet's."""
+    """The objective: terms of the negative ELBO and their weights. The defaults are PlaNet's."""
 
     free_nats: float = 3.0
-    """The KL below this many nats a step costs nothing."""
+    """KL per step below which it costs nothing, in nats."""
     kl_balance: float | None = None
-    """Share of the KL's gradient that trains the prior; the rest regularises the posterior.
+    """Fraction of the KL's gradient that trains the prior. The rest regularises the posterior.
     None: the plain KL of the ELBO."""
-    kl_scale: float = 1.0
-    """Weight of the KL."""
     reward_scale: float = 10.0
     """Weight of the reward's log likelihood."""
     observation_scale: float = 1.0
-    """Weight of the observation's log likelihood: with 1 its Gaussian has unit variance, with
-    s a variance of 1 / s. An image that is scaled (``model.normalise``) counts as 30 sensors,
-    whatever its size."""
+    """Weight of the observations' log likelihood. A normalised image counts as 30 sensors."""
     decode_fraction: float = 1.0
-    """Share of its frames, picked at random, that each member decodes; the observation loss
-    is scaled so that its expectation stays the same."""
+    """Fraction of its frames, picked at random, that each member decodes. The observation loss
+    keeps its expectation."""
 
     def __post_init__(self) -> None:
-        for name in ("free_nats", "kl_scale", "reward_scale", "observation_scale"):
-            if not getattr(self, name) >= 0:
-                raise ConfigError(f"loss.{name} must not be negative, got {getattr(self, name)}.")
-        if self.kl_balance is not None and not 0 <= self.kl_balance <= 1:
-            raise ConfigError(f"loss.kl_balance must be in [0, 1], got {self.kl_balance}.")
+        at_least(self, "loss", 0, "free_nats", "reward_scale", "observation_scale")
+        if self.kl_balance is not None:
+            between(self, "loss", 0, 1, "kl_balance")
         if not 0 < self.decode_fraction <= 1:
             raise ConfigError(
                 f"loss.decode_fraction must be in (0, 1], got {self.decode_fraction}."

@@ -1,6 +1,6 @@
-"""The recurrent state-space model, E members at once.
+"""The recurrent state-space model: its equations, as functions of weights.
 
-One step, for each member (Eq. 4):
+One step, for each of P particles (Eq. 4):
 
                  a_t   (the action that led to o_t)
                   |
@@ -10,69 +10,25 @@ One step, for each member (Eq. 4):
                                            |
                           o_t --> encoder -+
 
-Every weight has a leading axis E and every product is a batched matrix product: members
-never meet. ``E = 1`` is PlaNet's cell exactly, with its GRU (reset gate before the product,
-gate biases starting at 1) and its initialisation (Glorot uniform, zero biases).
+Every weight has a leading axis P and every product is a batched matrix product, so particles
+never mix. Where the weights come from is the affair of `planet_bayes.models.posterior`. With
+P = 1 this is PlaNet's cell: the reset gate is applied before the product and the gate biases
+start at 1.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch import Tensor
 
+from planet_bayes.models.activations import ACTIVATIONS
 from planet_bayes.types import Belief
 
-
-class _FastElu(torch.autograd.Function):
-    @staticmethod
-    def forward(ctx: FunctionCtx, inputs: Tensor) -> Tensor:
-        outputs = elu_(inputs.clone())
-        ctx.save_for_backward(outputs)
-        return outputs
-
-    @staticmethod
-    @once_differentiable
-    def backward(ctx: FunctionCtx, gradient: Tensor) -> Tensor:
-        (outputs,) = ctx.saved_tensors  # type: ignore[attr-defined]
-        return elu_slope(outputs).mul_(gradient)
-
-
-def elu_(values: Tensor) -> Tensor:
-    """ELU in place, through exp: on CPUs far faster than through expm1, as good beside a 1.
-
-    Since exp(x) - 1 is never below x, the larger of x and exp(min(x, 0)) - 1 is the one wanted.
-    """
-    return torch.maximum(values, values.clamp(max=0).exp_().sub_(1), out=values)
-
-
-def elu_slope(values: Tensor) -> Tensor:
-    """Return the derivative of ELU where its value is ``values``."""
-    return values.clamp(max=0).add_(1)
-
-
-def elu(inputs: Tensor) -> Tensor:
-    """Return x where it is positive, exp(x) - 1 elsewhere."""
-    large = inputs.numel() > 20_000  # below, the calls cost more than the arithmetic
-    return _FastElu.apply(inputs) if large and inputs.device.type == "cpu" else F.elu(inputs)
-
-
-ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "elu": elu,
-    "silu": F.silu,
-}
-INPLACE: dict[str, Callable[[Tensor], Tensor]] = {
-    "relu": lambda values: values.clamp_min_(0),
-    "elu": elu_,
-    "silu": lambda values: F.silu(values, inplace=True),
-}
-"""The same, overwriting their argument: for where no gradient is recorded."""
+MIN_STATE_STD = 0.1
+"""Smallest std of prior and posterior, PlaNet's."""
 
 
 @dataclass(frozen=True)
@@ -87,27 +43,36 @@ class Normal:
         return self.mean + self.std * noise
 
 
-class MemberLinear(nn.Module):
-    """E linear layers side by side: ``[E, N, in] -> [E, N, out]``."""
+@dataclass(frozen=True)
+class Filtered:
+    """The result of filtering a batch of sequences, for every particle and step."""
 
-    def __init__(
-        self,
-        members: int,
-        inputs: int,
-        outputs: int,
-        generator: torch.Generator,
-        bias: float = 0.0,
-        heads: int = 1,
-    ) -> None:
-        """``heads`` layers of the same inputs lie side by side; each is initialised as its own."""
-        super().__init__()
-        limit = math.sqrt(6 / (inputs + outputs // heads))
-        weight = (torch.rand(members, inputs, outputs, generator=generator) * 2 - 1) * limit
-        self.weight = nn.Parameter(weight)
-        self.bias = nn.Parameter(torch.full((members, 1, outputs), bias))
+    deter: Tensor
+    """``[P, B, T, D]``."""
+    stoch: Tensor
+    """``[P, B, T, S]``."""
+    prior: Normal
+    """``[P, B, T, S]``."""
+    posterior: Normal
+    """``[P, B, T, S]``."""
 
-    def forward(self, inputs: Tensor) -> Tensor:
-        """Apply member e's layer to ``inputs[e]``."""
+    @property
+    def features(self) -> Tensor:
+        """What decoders and heads see, ``[P, B, T, D + S]``."""
+        return torch.cat([self.deter, self.stoch], -1)
+
+
+@dataclass(frozen=True)
+class Dense:
+    """The weights of one dense layer for P particles."""
+
+    weight: Tensor
+    """``[P, in, out]``."""
+    bias: Tensor
+    """``[P, 1, out]``."""
+
+    def __call__(self, inputs: Tensor) -> Tensor:
+        """Map ``[P, N, in]`` to ``[P, N, out]``."""
         return torch.baddbmm(self.bias, inputs, self.weight)
 
     def rows(self, inputs: Tensor, first: int, last: int) -> Tensor:
@@ -115,87 +80,129 @@ class MemberLinear(nn.Module):
         return torch.bmm(inputs, self.weight[:, first:last])
 
 
-class RSSM(nn.Module):
-    """Deterministic and stochastic latent dynamics of E members (the paper's GRU, FC1, FC2)."""
+@dataclass(frozen=True)
+class Weights:
+    """All weights of the latent dynamics (the paper's GRU, FC1 and FC2) for P particles."""
 
-    def __init__(
-        self,
-        members: int,
-        num_actions: int,
-        embed_size: int,
-        deter: int,
-        stoch: int,
-        hidden: int,
-        min_std: float,
-        activation: str,
-        generator: torch.Generator,
-    ) -> None:
-        super().__init__()
-        self.members, self.deter, self.stoch, self.min_std = members, deter, stoch, min_std
-        self.activation_name, self.activation = activation, ACTIVATIONS[activation]
-        self.input = MemberLinear(members, stoch + num_actions, hidden, generator)
-        self.gates = MemberLinear(members, hidden + deter, 2 * deter, generator, bias=1.0)
-        self.candidate = MemberLinear(members, hidden + deter, deter, generator)
-        self.prior_hidden = MemberLinear(members, deter, hidden, generator)
-        self.prior_out = MemberLinear(members, hidden, 2 * stoch, generator, heads=2)
-        self.posterior_hidden = MemberLinear(members, deter + embed_size, hidden, generator)
-        self.posterior_out = MemberLinear(members, hidden, 2 * stoch, generator, heads=2)
+    input: Dense
+    gates: Dense
+    candidate: Dense
+    prior_hidden: Dense
+    prior_out: Dense
+    posterior_hidden: Dense
+    posterior_out: Dense
 
-    def initial(self, num: int) -> Belief:
+
+@dataclass(frozen=True)
+class LayerShape:
+    """One dense layer of the dynamics, as a posterior has to provide it."""
+
+    inputs: int
+    outputs: int
+    bias: float = 0.0
+    """Initial value of the bias."""
+    heads: int = 1
+    """Layers that lie side by side in the outputs. Each is initialised on its own."""
+
+
+@dataclass(frozen=True)
+class RSSM:
+    """Sizes and equations of the latent dynamics. It holds no weights."""
+
+    action: int
+    embed: int
+    deter: int
+    stoch: int
+    hidden: int
+    activation: str
+
+    def layers(self) -> dict[str, LayerShape]:
+        """Return the layers by their names in `Weights`, in the order of initialisation."""
+        return {
+            "input": LayerShape(self.stoch + self.action, self.hidden),
+            "gates": LayerShape(self.hidden + self.deter, 2 * self.deter, bias=1.0),
+            "candidate": LayerShape(self.hidden + self.deter, self.deter),
+            "prior_hidden": LayerShape(self.deter, self.hidden),
+            "prior_out": LayerShape(self.hidden, 2 * self.stoch, heads=2),
+            "posterior_hidden": LayerShape(self.deter + self.embed, self.hidden),
+            "posterior_out": LayerShape(self.hidden, 2 * self.stoch, heads=2),
+        }
+
+    def initial(self, weights: Weights, num: int) -> Belief:
         """Return the zero belief for ``num`` sequences (Algorithm 2, line 4)."""
-        like = self.input.weight
+        like = weights.input.weight
         return Belief(
-            deter=like.new_zeros(self.members, num, self.deter),
-            stoch=like.new_zeros(self.members, num, self.stoch),
+            deter=like.new_zeros(len(like), num, self.deter),
+            stoch=like.new_zeros(len(like), num, self.stoch),
         )
 
-    def evolve(self, belief: Belief, action: Tensor) -> Tensor:
-        """Return h_t ``[E, N, D]`` = GRU(h_{t-1}, s_{t-1}, action) (Algorithm 3, line 2)."""
-        hidden = self.activation(self.input(torch.cat([belief.stoch, action], -1)))
-        kind = belief.deter.dtype  # in mixed precision the products are of a shorter type
-        gates = self.gates(torch.cat([hidden, belief.deter], -1)).to(kind).sigmoid()
+    def evolve(self, weights: Weights, belief: Belief, action: Tensor) -> Tensor:
+        """Return h_t ``[P, N, D]`` = GRU(h_{t-1}, s_{t-1}, action) (Algorithm 3, line 2)."""
+        hidden = self._activate(weights.input(torch.cat([belief.stoch, action], -1)))
+        gates = weights.gates(torch.cat([hidden, belief.deter], -1)).sigmoid()
         reset, update = gates.chunk(2, -1)
         # tanh(x) = 2σ(2x) - 1: PyTorch's sigmoid is several times faster than its tanh on CPUs.
-        raw = self.candidate(torch.cat([hidden, reset * belief.deter], -1)).to(kind)
+        raw = weights.candidate(torch.cat([hidden, reset * belief.deter], -1))
         proposed = (2 * raw).sigmoid() * 2 - 1
         return torch.lerp(proposed, belief.deter, update)
 
-    def prior(self, deter: Tensor) -> Normal:
+    def prior(self, weights: Weights, deter: Tensor) -> Normal:
         """Return p(s_t | h_t)."""
-        return self._normal(self.prior_out(self.activation(self.prior_hidden(deter))))
+        return _normal(weights.prior_out(self._activate(weights.prior_hidden(deter))))
 
-    def embed_part(self, embed: Tensor) -> Tensor:
-        """Return the observation's share of the posterior's first layer, ``[E, N, hidden]``.
+    def embed_part(self, weights: Weights, embed: Tensor) -> Tensor:
+        """Return the observation's part of the posterior's first layer, ``[P, N, hidden]``.
 
         It needs no recurrence, so a training sequence computes it for all steps at once.
         """
-        layer = self.posterior_hidden
+        layer = weights.posterior_hidden
         return layer.rows(embed, self.deter, self.deter + embed.shape[-1]) + layer.bias
 
-    def posterior(self, deter: Tensor, embed_part: Tensor) -> Normal:
+    def posterior(self, weights: Weights, deter: Tensor, embed_part: Tensor) -> Normal:
         """Return q(s_t | h_t, o_t)."""
-        joint = self.posterior_hidden.rows(deter, 0, self.deter) + embed_part
-        return self._normal(self.posterior_out(self.activation(joint)))
+        joint = weights.posterior_hidden.rows(deter, 0, self.deter) + embed_part
+        return _normal(weights.posterior_out(self._activate(joint)))
 
     def observe_step(
-        self, belief: Belief, action: Tensor, embed_part: Tensor, noise: Tensor
+        self, weights: Weights, belief: Belief, action: Tensor, embed_part: Tensor, noise: Tensor
     ) -> tuple[Belief, Normal]:
-        """Return the belief after seeing o_t, and the posterior it was drawn from."""
-        deter = self.evolve(belief, action)
-        posterior = self.posterior(deter, embed_part)
+        """Return the belief after o_t, and the posterior that it was drawn from."""
+        deter = self.evolve(weights, belief, action)
+        posterior = self.posterior(weights, deter, embed_part)
         return Belief(deter, posterior.sample(noise)), posterior
 
-    def imagine_step(self, belief: Belief, action: Tensor, noise: Tensor | None) -> Belief:
-        """Return the belief one step ahead, nothing being seen; no noise: the prior's mean."""
-        deter = self.evolve(belief, action)
-        prior = self.prior(deter)
+    def observe_steps(
+        self, weights: Weights, embed_part: Tensor, action: Tensor, noise: Tensor
+    ) -> list[Tensor]:
+        """Filter from the zero belief, step by step.
+
+        ``embed_part`` is ``[P, B, T, hidden]``, ``action`` ``[P, B, T, A]`` and ``noise``
+        ``[T, P, B, S]``. Returns deter, stoch, posterior mean and std, each ``[P, B, T, X]``.
+        """
+        parts, actions = embed_part.unbind(2), action.unbind(2)
+        belief = self.initial(weights, embed_part.shape[1])
+        columns: list[list[Tensor]] = [[], [], [], []]
+        for step in range(embed_part.shape[2]):
+            belief, posterior = self.observe_step(
+                weights, belief, actions[step], parts[step], noise[step]
+            )
+            values = (belief.deter, belief.stoch, posterior.mean, posterior.std)
+            for column, value in zip(columns, values, strict=True):
+                column.append(value)
+        return [torch.stack(column, 2) for column in columns]
+
+    def imagine_step(
+        self, weights: Weights, belief: Belief, action: Tensor, noise: Tensor | None
+    ) -> Belief:
+        """Return the belief one step ahead without an observation; no noise: the prior's mean."""
+        deter = self.evolve(weights, belief, action)
+        prior = self.prior(weights, deter)
         return Belief(deter, prior.mean if noise is None else prior.sample(noise))
 
-    def compile_steps(self, backend: str = "inductor") -> None:
-        """Let `torch.compile` fuse the steps that the loops over time repeat."""
-        self.observe_step = torch.compile(self.observe_step, backend=backend)  # type: ignore[method-assign]
-        self.imagine_step = torch.compile(self.imagine_step, backend=backend)  # type: ignore[method-assign]
+    def _activate(self, values: Tensor) -> Tensor:
+        return ACTIVATIONS[self.activation](values)
 
-    def _normal(self, raw: Tensor) -> Normal:
-        mean, std = raw.to(self.input.weight.dtype).chunk(2, -1)
-        return Normal(mean, F.softplus(std) + self.min_std)
+
+def _normal(raw: Tensor) -> Normal:
+    mean, std = raw.chunk(2, -1)
+    return Normal(mean, F.softplus(std) + MIN_STATE_STD)

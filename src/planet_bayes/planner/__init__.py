@@ -1,4 +1,4 @@
-"""Variational-inference MPC, usable alone: bring a model, get actions.
+"""Variational-inference MPC for any model: it needs PyTorch only.
 
 ```python
 result = plan(model, state, Bounds.symmetric(2), paets(horizon=20), torch.Generator())
@@ -7,42 +7,64 @@ result = plan(model, state, Bounds.symmetric(2), paets(horizon=20), torch.Genera
 ``model`` is any object with ``imagine(state, actions, generator) -> rewards``.
 """
 
+from planet_bayes.errors import PlannerError
 from planet_bayes.planner._cma import SeparableCMA
-from planet_bayes.planner._deadline import Deadline
-from planet_bayes.planner._methods import METHODS, cem, cma_es, mppi, paets, proportional_cem
-from planet_bayes.planner._optimality import Optimality
-from planet_bayes.planner._plan import OPTIMALITIES, PROPOSALS, plan
-from planet_bayes.planner._proposals import Gaussian, Mixture
-from planet_bayes.planner._types import (
-    ActionNoise,
-    Bounds,
+from planet_bayes.planner._config import PlannerConfig
+from planet_bayes.planner._contract import (
+    Components,
     Diagnostics,
-    PlannerConfig,
-    PlannerError,
+    Family,
+    Noise,
     PlanResult,
     Proposal,
     TrajectoryModel,
 )
+from planet_bayes.planner._deadline import Deadline
+from planet_bayes.planner._gaussian import Gaussian, GaussianFamily
+from planet_bayes.planner._methods import (
+    FAMILIES,
+    METHODS,
+    OPTIMALITIES,
+    cem,
+    check_config,
+    cma_es,
+    mppi,
+    paets,
+    proportional_cem,
+)
+from planet_bayes.planner._mixture import Mixture
+from planet_bayes.planner._noise import ActionNoise
+from planet_bayes.planner._optimality import Optimality
+from planet_bayes.planner._plan import plan
+from planet_bayes.planner._risk import Risk, mean
+from planet_bayes.planner._spaces import Bounds
 
 __all__ = [
+    "FAMILIES",
     "METHODS",
     "OPTIMALITIES",
-    "PROPOSALS",
     "ActionNoise",
     "Bounds",
+    "Components",
     "Deadline",
     "Diagnostics",
+    "Family",
     "Gaussian",
+    "GaussianFamily",
     "Mixture",
+    "Noise",
     "Optimality",
     "PlanResult",
     "PlannerConfig",
     "PlannerError",
     "Proposal",
+    "Risk",
     "SeparableCMA",
     "TrajectoryModel",
     "cem",
+    "check_config",
     "cma_es",
+    "mean",
     "mppi",
     "paets",
     "plan",

@@ -1,4 +1,4 @@
-"""The control period as a limit: when to stop so that a call keeps its time budget."""
+"""The control period as a limit: when to stop so that a call stays within its time budget."""
 
 from __future__ import annotations
 
@@ -6,47 +6,48 @@ import time
 
 import torch
 
-from planet_bayes.planner._types import PlannerError
+from planet_bayes.errors import PlannerError
 
-_clock = time.perf_counter  # tests put their own here
+_clock = time.perf_counter  # tests replace it
 
-_LEAST = 1e-9  # seconds: what is left when nothing is, so that it is still a valid budget
-_MARGIN = 1.1  # on an iteration's duration: for jitter, and for what comes after the last one
+MIN_BUDGET_SECONDS = 1e-9  # an exhausted budget is this long, which is still a valid budget
+DURATION_MARGIN = 1.1  # factor on the expected duration: jitter, and work after the last iteration
 
 
 class Deadline:
-    """A time budget that runs from the moment this is made.
+    """A time budget in seconds that starts when the object is created.
 
-    For `plan` alone its ``time_budget`` is enough. Where other work shares the control
-    period, make one of these before it and pass on ``left()``.
+    `plan` creates its own from ``time_budget``. If other work shares the control period, create a
+    deadline before that work and pass ``left()`` to `plan`. ``device`` is the device of the work;
+    the clock waits for it.
     """
 
     def __init__(self, seconds: float, device: torch.device | None = None) -> None:
-        begun = _clock()
+        start = _clock()
         if not 0 < seconds < float("inf"):
             raise PlannerError(
                 f"time_budget must be positive and finite, in seconds, got {seconds}; "
-                "None is no limit."
+                "None means no limit."
             )
-        self._end = begun + seconds
+        self._end = start + seconds
         self._device = device
         self._last: float | None = None
         self._durations: list[float] = []
         self.stopped = False
-        """Whether `another` said no."""
+        """Whether `another` has returned False."""
 
     def left(self) -> float:
-        """Return the seconds that are left; never quite zero, for `plan` does one iteration."""
-        return max(self._end - _clock(), _LEAST)
+        """Return the remaining seconds; always positive, since `plan` does one iteration anyway."""
+        return max(self._end - _clock(), MIN_BUDGET_SECONDS)
 
     def another(self) -> bool:
-        """Return whether one more iteration is expected to end in time; ask before each.
+        """Return whether one more iteration is expected to end in time; call before each.
 
-        The first always is. Each later one is expected to take a tenth more than the longer of
-        the two before it: a single short one does not deceive, and an iteration that was slow
-        to warm up, or had more candidates, is soon forgotten.
+        The answer for the first is always True. Each later one is expected to take 10 % longer
+        than the longer of the previous two: a single short iteration has no effect, and a slow
+        one (warm-up, more candidates) is forgotten after two.
         """
-        # Without waiting for the device the clock would time the launch of its work only.
+        # Without waiting for the device, the clock would measure only the launch of its work.
         if self._device is not None and self._device.type != "cpu":
             torch.accelerator.synchronize(self._device)
         now = _clock()
@@ -54,5 +55,5 @@ class Deadline:
             self._durations = [*self._durations[-1:], now - self._last]
         self._last = now
         if self._durations:
-            self.stopped = now + _MARGIN * max(self._durations) > self._end
+            self.stopped = now + DURATION_MARGIN * max(self._durations) > self._end
         return not self.stopped

@@ -1,11 +1,75 @@
-"""Named methods: each is a proposal, an optimality, λ and κ for the same loop."""
+"""Names of families and optimalities, and the methods that are combinations of them.
+
+Put your own family or optimality into `FAMILIES` or `OPTIMALITIES` to use it by name in a
+configuration.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
-from planet_bayes.planner._types import PlannerConfig
+from planet_bayes.errors import PlannerError, nearest
+from planet_bayes.planner._cma import CMA
+from planet_bayes.planner._config import PlannerConfig
+from planet_bayes.planner._contract import Family
+from planet_bayes.planner._gaussian import GAUSSIAN
+from planet_bayes.planner._mixture import MIXTURE
+from planet_bayes.planner._optimality import (
+    Optimality,
+    exponential,
+    proportional,
+    rank,
+    threshold,
+)
+
+PartT = TypeVar("PartT")
+
+FAMILIES: dict[str, Family[Any]] = {"gaussian": GAUSSIAN, "mixture": MIXTURE, "cma": CMA}
+"""Proposal families by name."""
+
+OPTIMALITIES: dict[str, Optimality] = {
+    "threshold": threshold,
+    "exponential": exponential,
+    "proportional": proportional,
+    "rank": rank,
+}
+"""Optimalities by name."""
+
+
+def find_family(config: PlannerConfig) -> Family[Any]:
+    """Return the family that ``config.proposal`` names."""
+    return _named("proposal", config.proposal, FAMILIES)
+
+
+def find_optimality(config: PlannerConfig) -> Optimality:
+    """Return the optimality that ``config.optimality`` names."""
+    return _named("optimality", config.optimality, OPTIMALITIES)
+
+
+def check_components(config: PlannerConfig, family: Family[Any]) -> None:
+    """Raise `PlannerError` if the family does not have as many components as the settings say."""
+    most = family.max_components
+    if most is not None and config.num_components > most:
+        raise PlannerError(
+            f"num_components is {config.num_components}, but the proposal has at most {most}; set "
+            f"num_components to {most}, or choose a proposal with more components, like mixture."
+        )
+
+
+def check_config(config: PlannerConfig) -> None:
+    """Raise `PlannerError` if the settings name unknown parts, or parts that do not fit."""
+    find_optimality(config)
+    check_components(config, find_family(config))
+
+
+def _named(setting: str, name: str, known: Mapping[str, PartT]) -> PartT:
+    if name not in known:
+        raise PlannerError(
+            f"{setting}: there is no {name!r}{nearest(name, known)} "
+            f"Known names: {', '.join(known)}."
+        )
+    return known[name]
 
 
 def _config(defaults: dict[str, Any], settings: dict[str, Any]) -> PlannerConfig:
@@ -20,7 +84,7 @@ def cem(**settings: Any) -> PlannerConfig:
 def mppi(**settings: Any) -> PlannerConfig:
     """Model-predictive path integral: one Gaussian, weights exp(R / λ).
 
-    The std is refitted like the mean, as the law says; MPPI is often run with a fixed one.
+    The std is refitted like the mean, as in the law. MPPI often uses a fixed std.
     """
     defaults = {"proposal": "gaussian", "num_components": 1, "optimality": "exponential"}
     return _config(defaults, settings)
@@ -55,4 +119,4 @@ METHODS: dict[str, Callable[..., PlannerConfig]] = {
     "cma_es": cma_es,
     "paets": paets,
 }
-"""The named methods; each takes any field of `PlannerConfig` as a keyword."""
+"""Methods by name; each accepts any field of `PlannerConfig` as a keyword."""

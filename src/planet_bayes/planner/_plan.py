@@ -1,228 +1,168 @@
-"""The one optimisation loop: variational-inference MPC.
+"""The optimisation loop: variational-inference MPC.
 
     q ← q · W^(1/λ) · q^(-κ), normalised                              (Eq. 5)
 
 With candidates a_k drawn from q, the right-hand side is the set of a_k with weights
 w_k ∝ W(a_k)^(1/λ) · q(a_k)^(-κ) (appendix, Eq. 19), and the new q is the member of the
-proposal's family that fits the weighted set best. What W is, and what family q is from,
-makes it CEM, MPPI, CMA-ES or PaETS.
+proposal's family that fits the weighted set best. The choice of W and of the family makes it CEM,
+MPPI, CMA-ES or PaETS. `step` is this law, and `plan` is the loop around it.
 """
 
 from __future__ import annotations
 
-import dataclasses
-from collections.abc import Callable, Iterator
-from typing import Literal, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Generator, Tensor
 
-from planet_bayes.planner._cma import separable_cma
-from planet_bayes.planner._deadline import Deadline
-from planet_bayes.planner._optimality import (
-    Optimality,
-    exponential,
-    proportional,
-    rank,
-    threshold,
-)
-from planet_bayes.planner._proposals import gaussian, mixture
-from planet_bayes.planner._types import (
-    ActionNoise,
-    Bounds,
+from planet_bayes.errors import PlannerError
+from planet_bayes.planner._config import PlannerConfig
+from planet_bayes.planner._contract import (
     Diagnostics,
-    PlannerConfig,
-    PlannerError,
+    Family,
     PlanResult,
     Proposal,
     TrajectoryModel,
 )
+from planet_bayes.planner._deadline import Deadline
+from planet_bayes.planner._methods import check_components, find_family, find_optimality
+from planet_bayes.planner._optimality import Optimality, log_optimality
+from planet_bayes.planner._risk import Risk, mean
 
 StateT = TypeVar("StateT")
+SpaceT = TypeVar("SpaceT")
 
-PROPOSALS: dict[str, Callable[[Tensor, Tensor], Proposal]] = {
-    "gaussian": gaussian,
-    "mixture": mixture,
-    "cma": separable_cma,
-}
-"""Families by name: functions from mean and std ``[B, M, H, A]`` to a proposal."""
 
-OPTIMALITIES: dict[str, Optimality] = {
-    "threshold": threshold,
-    "exponential": exponential,
-    "proportional": proportional,
-    "rank": rank,
-}
-"""Optimality functions by name: from returns ``[B, N, P]`` to log W ``[B, N]``."""
+@dataclass(frozen=True)
+class Step:
+    """The result of one iteration."""
+
+    proposal: Proposal
+    """The refitted proposal."""
+    candidates: Tensor
+    """The imagined action sequences, ``[B, N, H, A]``."""
+    returns: Tensor
+    """Imagined returns, ``[B, N, P]``; -inf for rejected candidates, NaN for dead particles."""
+    values: Tensor
+    """Risk of the returns, ``[B, N]``: by default the expected return."""
+    weights: Tensor
+    """Normalised weights, ``[B, N]``."""
+    valid: Tensor
+    """False for rejected candidates, ``[B, N]``."""
+    dead: Tensor
+    """True for dead particles, ``[B, P]``."""
+
+
+def step(
+    model: TrajectoryModel[StateT],
+    state: StateT,
+    proposal: Proposal,
+    candidates: Tensor,
+    config: PlannerConfig,
+    generator: Generator,
+    optimality: Optimality,
+    risk: Risk,
+) -> Step:
+    """Apply the law once: candidates → returns → weights → refit (Algorithm 3)."""
+    rewards = model.imagine(state, candidates, generator)  # [B, N, P, H]
+    _check_rewards(rewards, candidates)
+    returns, valid, dead = accept(rewards.to(candidates.dtype).sum(-1))  # [B, N, P], [B, N], [B, P]
+    values = risk(returns)  # [B, N]
+    _check_values(values, returns)
+    log_weights = log_optimality(returns, values, config, optimality) / config.temperature  # [B, N]
+    if config.entropy_weight > 0:
+        log_weights = log_weights - config.entropy_weight * proposal.log_prob(candidates)
+    weights = log_weights.softmax(-1)
+    refitted = proposal.refit(candidates, weights)
+    return Step(refitted, candidates, returns, values, weights, valid, dead)
 
 
 @torch.no_grad()
 def plan(
     model: TrajectoryModel[StateT],
     state: StateT,
-    bounds: Bounds,
+    bounds: SpaceT,
     config: PlannerConfig,
     generator: Generator,
     *,
     previous: Proposal | None = None,
     batch_size: int = 1,
     time_budget: float | None = None,
+    proposal: Family[SpaceT] | None = None,
+    optimality: Optimality | None = None,
+    risk: Risk = mean,
 ) -> PlanResult:
     """Find good action sequences from ``state`` and return the first action (Algorithm 3).
 
-    ``previous`` is the ``plan`` of the last call in the same episode; leave it out at an
-    episode's first step, or one episode's plan leaks into the next. ``batch_size`` is the
-    number B of problems that ``state`` holds. Candidates are clipped to ``bounds`` before
-    they are imagined, weighed and refitted, as PlaNet does. With a ``time_budget``, in seconds
-    from entry, no iteration is begun that is not expected to end in time, but the first.
+    Candidates are valid actions, clipped to ``bounds`` by the Gaussian families, before they are
+    imagined, weighed and refitted, as in PlaNet.
+
+    Args:
+        model: Imagines the rewards of action sequences; see `TrajectoryModel`.
+        state: Where the model starts, passed to ``model.imagine`` unchanged.
+        bounds: The action space: `Bounds` for the families of this package, or what your own
+            family takes.
+        config: The settings. The methods `cem`, `mppi`, `paets` and others return them.
+        generator: Source of all randomness. Its device must be that of ``bounds``.
+        previous: ``proposal`` of the previous result in the same episode, for the warm start.
+            Omit it at the first step of an episode, or the plan of one episode leaks into the
+            next.
+        batch_size: Number of problems B that ``state`` holds.
+        time_budget: Seconds from entry. An iteration starts only if it is expected to end in time,
+            except the first, which always runs. None: no limit.
+        proposal: A family; by default the one in `FAMILIES` that ``config.proposal`` names.
+        optimality: From returns to weights; by default the one in `OPTIMALITIES` that
+            ``config.optimality`` names.
+        risk: Reduces the returns of the particles to one value per candidate.
+
+    Raises:
+        PlannerError: The arguments do not fit together, or no candidate has a finite return.
     """
-    deadline = None if time_budget is None else Deadline(time_budget, bounds.low.device)
-    if config.proposal not in PROPOSALS or config.optimality not in OPTIMALITIES:
-        raise PlannerError(
-            f"unknown proposal {config.proposal!r} or optimality {config.optimality!r}; there are "
-            f"{', '.join(PROPOSALS)} and {', '.join(OPTIMALITIES)}."
-        )
+    deadline = None if time_budget is None else Deadline(time_budget, generator.device)
     if batch_size < 1:
         raise PlannerError(f"batch_size must be at least 1, got {batch_size}.")
-    proposal = start(bounds, config, generator, previous, batch_size)
-    shape = (batch_size, config.num_candidates, config.horizon, len(bounds.low))
+    family = find_family(config) if proposal is None else proposal
+    weigh = find_optimality(config) if optimality is None else optimality
+    check_components(config, family)
+    num_candidates = config.num_candidates(getattr(model, "num_particles", 1))
 
-    def noises() -> Iterator[ActionNoise]:
-        for iteration in range(config.num_iterations):
-            if deadline is not None and not deadline.another():
-                return
-            # Drawn for all candidates, so that those who stay have the same noise as without
-            # decay. It is cheap beside imagining them.
-            noise = ActionNoise.draw(shape, bounds.low, generator)
-            yield noise.first(config.candidates_at(iteration)).coloured(config.noise_colour)
-
-    proposal, diagnostics = optimise(model, state, proposal, noises(), bounds, config, generator)
-    if deadline is not None and deadline.stopped:
-        diagnostics = dataclasses.replace(diagnostics, stopped_by="deadline")
-    if config.execute == "best":
-        expected = diagnostics.returns.nanmean(-1)
-        action = _best(diagnostics.candidates, expected, 1)[:, 0, 0]
-    else:
-        action = first_action(proposal, bounds, config, generator)
-    return PlanResult(action=action, plan=proposal, diagnostics=diagnostics)
-
-
-def start(
-    bounds: Bounds,
-    config: PlannerConfig,
-    generator: Generator,
-    previous: Proposal | None,
-    batch_size: int,
-) -> Proposal:
-    """Return the proposal that a control step begins with (Algorithm 2, line 7).
-
-    Means by warm start, std ``initial_std``, mixture weights 1/M. The paper does not say how
-    the means begin an episode: here at the middle of the range, all components but the first
-    with a random offset of ``spread``. The step that the shift brings in is begun likewise.
-    """
-    unit = bounds.half_range
-    shape = (batch_size, config.num_components, config.horizon, len(unit))
-
-    def fresh(spread: float) -> Tensor:
-        offset = torch.randn(shape, generator=generator, device=unit.device, dtype=unit.dtype)
-        offset[:, 0] = 0
-        return offset * spread * unit
-
-    if previous is None or not config.warm_start:
-        mean = bounds.centre + fresh(config.spread)
-    else:
-        if previous.mean.shape != shape:
-            raise PlannerError(
-                f"previous: expected a plan of shape {shape} (B, M, H, A), got "
-                f"{tuple(previous.mean.shape)}; leave it out when the settings change."
-            )
-        last = bounds.centre + fresh(config.spread)[:, :, -1:]
-        mean = torch.cat([previous.mean[:, :, 1:], last], dim=2)
-        if config.respread > 0:
-            mean = mean + fresh(config.respread)
-    mean = mean.clamp(bounds.low, bounds.high)
-    std = (config.initial_std * unit).expand(shape).contiguous()
-    return PROPOSALS[config.proposal](mean, std)
-
-
-def optimise(
-    model: TrajectoryModel[StateT],
-    state: StateT,
-    proposal: Proposal,
-    noises: Iterator[ActionNoise],
-    bounds: Bounds,
-    config: PlannerConfig,
-    generator: Generator,
-) -> tuple[Proposal, Diagnostics]:
-    """Run Algorithm 3's loop, one round per element of ``noises`` until converged."""
-    floor = config.min_std * bounds.half_range
+    current = family.start(bounds, config, generator, previous, batch_size)
+    kept = current.modes() if config.keep_elites else None  # [B, M, H, A]
     best: list[Tensor] = []
-    rejected = torch.zeros((), dtype=torch.long, device=floor.device)
-    lost = torch.zeros((), dtype=torch.bool, device=floor.device)
-    stopped_by: Literal["iterations", "converged"] = "iterations"
-    kept = proposal.mean  # [B, M, H, A]
-    for noise in noises:
-        candidates = proposal.sample(noise)  # [B, N, H, A]
-        if config.keep_elites:
-            count = min(kept.shape[1], candidates.shape[1] // 2)  # the others are new
-            candidates[:, candidates.shape[1] - count :] = kept[:, :count]
-        candidates = candidates.clamp(bounds.low, bounds.high)
-        rewards = model.imagine(state, candidates, generator)  # [B, N, P, H]
-        _check_rewards(rewards, candidates)
-        # [B, N, P], [B, N], [B, P]
-        returns, valid, dead = accept(rewards.to(candidates.dtype).sum(-1))
-        weights = candidate_weights(returns, proposal, candidates, config)  # [B, N]
-        proposal = proposal.refit(candidates, weights, floor, config.min_component_weight)
-        expected = returns.nanmean(-1)  # [B, N]
-        best.append(expected.amax(-1))
-        if config.keep_elites:
-            kept = _best(candidates, expected, config.keep_elites)
-        rejected = rejected + (~valid).sum(-1)
-        lost = lost | ~valid.any(-1).all()
-        if converged(proposal, bounds, config):
-            stopped_by = "converged"
+    valid: list[Tensor] = []
+    for iteration in range(config.num_iterations):
+        if deadline is not None and not deadline.another():
             break
-    if bool(lost):  # asked once, at the end: a GPU would have to be waited for each time
-        raise PlannerError(
-            "no candidate has a finite imagined return: the model's rewards are NaN or infinite "
-            "for all of them. Look at the model's weights, and at the state that it was given."
-        )
-    shares = proposal.log_weights.exp()
-    entropy = -(shares * torch.where(shares > 0, shares, 1.0).log()).sum(-1)
-    return proposal, Diagnostics(
-        returns=returns,
-        candidates=candidates,
-        weights=weights,
-        effective_samples=1 / weights.square().sum(-1),
-        best_return=torch.stack(best, -1),
-        effective_components=entropy.exp(),
-        num_rejected=rejected,
-        num_dead_particles=dead.sum(-1),
-        stopped_by=stopped_by,
-    )
+        # Noise is drawn for all candidates, so that decay does not change the noise of those that
+        # remain. This is cheap compared to imagining them.
+        noise = current.draw_noise(num_candidates, generator)
+        noise = noise.first(config.candidates_at(iteration, num_candidates))
+        candidates = _with_kept(current.sample(noise), kept)  # [B, N, H, A]
+        last = step(model, state, current, candidates, config, generator, weigh, risk)
+        current = last.proposal
+        if config.keep_elites:
+            kept = _best(last, config.keep_elites)
+        best.append(last.values.amax(-1))
+        valid.append(last.valid)
 
-
-def converged(proposal: Proposal, bounds: Bounds, config: PlannerConfig) -> bool:
-    """Return whether the proposal is narrower than ``converged_std`` in all B problems.
-
-    Its width is the root mean square of the stds over steps, action dimensions and, by mixture
-    weight, components: a starved component does not count. Nor do the distances between
-    components, which would keep a mixture of two good plans from ever being done.
-    """
-    if config.converged_std == 0:
-        return False
-    var = (proposal.std / bounds.half_range).square().mean((-1, -2))  # [B, M]
-    width = (proposal.log_weights.exp() * var).sum(-1).sqrt()  # [B]
-    return bool((width < config.converged_std).all())
+    _check_finite(valid)
+    if config.execute == "best":
+        action = _best(last, 1)[:, 0, 0]
+    else:
+        action = current.first_action(config.execute, generator)
+    stopped = deadline is not None and deadline.stopped
+    return PlanResult(action, current, _diagnostics(last, best, valid, stopped))
 
 
 def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Sort out non-finite returns ``[B, N, P]``: they must never rank above a finite one.
+    """Mark non-finite returns ``[B, N, P]``, so that they never rank above a finite one.
 
-    A particle that is non-finite for every candidate of a problem is dead: it says nothing
-    about which is better, and is marked with NaN to be left out. A candidate that any living
-    particle finds non-finite is rejected: its returns become -inf, its weight 0. Returns the
-    marked returns, the valid candidates ``[B, N]`` and the dead particles ``[B, P]``.
+    A particle is dead if it is non-finite for every candidate of a problem: it cannot tell
+    candidates apart. It is marked with NaN and left out. A candidate is rejected if any living
+    particle finds it non-finite: its returns become -inf and its weight 0.
+
+    Returns the marked returns, the valid candidates ``[B, N]`` and the dead particles ``[B, P]``.
     """
     finite = torch.isfinite(returns)
     dead = ~finite.any(1)  # [B, P]
@@ -232,34 +172,47 @@ def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return torch.where(missing, torch.nan, marked), valid, dead
 
 
-def candidate_weights(
-    returns: Tensor, proposal: Proposal, candidates: Tensor, config: PlannerConfig
-) -> Tensor:
-    """Return normalised w_k ∝ W(a_k)^(1/λ) · q(a_k)^(-κ), ``[B, N]`` (appendix, Eq. 19)."""
-    log_weights = OPTIMALITIES[config.optimality](returns, config) / config.temperature
-    if config.entropy_weight > 0:
-        log_weights = log_weights - config.entropy_weight * proposal.log_prob(candidates)
-    return log_weights.softmax(-1)
+def _with_kept(samples: Tensor, kept: Tensor | None) -> Tensor:
+    """Return ``samples`` with the last ones replaced by ``kept``; at least half remain."""
+    if kept is None:
+        return samples
+    num = samples.shape[1]
+    count = min(kept.shape[1], num // 2)
+    return torch.cat([samples[:, : num - count], kept[:, :count]], 1)
 
 
-def _best(candidates: Tensor, expected: Tensor, num: int) -> Tensor:
-    """Return the ``num`` candidates ``[B, num, H, A]`` of the largest expected returns."""
-    index = expected.nan_to_num(nan=-torch.inf).topk(min(num, expected.shape[1])).indices
+def _best(last: Step, num: int) -> Tensor:
+    """Return the ``num`` candidates ``[B, num, H, A]`` of the largest values."""
+    values, candidates = last.values, last.candidates
+    index = values.nan_to_num(nan=-torch.inf).topk(min(num, values.shape[1])).indices
     return candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
 
 
-def first_action(
-    proposal: Proposal, bounds: Bounds, config: PlannerConfig, generator: Generator
-) -> Tensor:
-    """Return the action to execute, ``[B, A]`` (Algorithm 2, lines 9 and 10)."""
-    batch, _, horizon, dims = proposal.mean.shape
-    if config.execute == "sample":
-        noise = ActionNoise.draw((batch, 1, horizon, dims), proposal.mean, generator)
-        action = proposal.sample(noise)[:, 0, 0]
-    else:
-        heaviest = proposal.log_weights.argmax(-1)
-        action = proposal.mean[torch.arange(batch, device=heaviest.device), heaviest, 0]
-    return action.clamp(bounds.low, bounds.high)
+def _diagnostics(last: Step, best: list[Tensor], valid: list[Tensor], stopped: bool) -> Diagnostics:
+    return Diagnostics(
+        returns=last.returns,
+        candidates=last.candidates,
+        weights=last.weights,
+        effective_samples=1 / last.weights.square().sum(-1),
+        best_return=torch.stack(best, -1),
+        effective_components=last.proposal.components().effective_number,
+        width=last.proposal.width(),
+        num_rejected=torch.stack([(~part).sum(-1) for part in valid]).sum(0),
+        num_dead_particles=last.dead.sum(-1),
+        stopped_by="deadline" if stopped else "iterations",
+    )
+
+
+def _check_finite(valid: list[Tensor]) -> None:
+    """Raise if a problem had no valid candidate in some iteration.
+
+    This runs once, after the last iteration: on a GPU, every check waits for the device.
+    """
+    if not bool(torch.stack([part.any(-1).all() for part in valid]).all()):
+        raise PlannerError(
+            "no candidate has a finite imagined return: the model's rewards are NaN or infinite "
+            "for all of them. Check the model's weights and the state that it was given."
+        )
 
 
 def _check_rewards(rewards: Tensor, candidates: Tensor) -> None:
@@ -269,4 +222,12 @@ def _check_rewards(rewards: Tensor, candidates: Tensor) -> None:
         raise PlannerError(
             f"imagine() must return rewards of shape [B, N, P, H] with B={batch}, N={num}, "
             f"H={horizon} and P ≥ 1, got {tuple(shape)}."
+        )
+
+
+def _check_values(values: Tensor, returns: Tensor) -> None:
+    if values.shape != returns.shape[:2]:
+        raise PlannerError(
+            f"risk: expected values of shape {tuple(returns.shape[:2])} (B, N), got "
+            f"{tuple(values.shape)}."
         )

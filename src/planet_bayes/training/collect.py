@@ -1,153 +1,162 @@
-"""Episodes: at random, and with the agent, one or several environments at a time."""
+"""Episodes: with random actions, and with the agent, in one or several environments."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import gymnasium
 import numpy as np
 import torch
 from torch import Generator, Tensor
 
-from planet_bayes.agent import Agent, Carry
+from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.config import Config
 from planet_bayes.errors import EnvError
 from planet_bayes.planner import Diagnostics
 from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
+from planet_bayes.spaces import Signature
 from planet_bayes.types import Episode
 
-LONGEST = 100_000  # agent steps; an episode that goes on has lost its end
+MAX_EPISODE_STEPS = 100_000
+"""Agent steps after which an episode is taken for endless."""
+
+Policy = Callable[[Prepared], Any]
 
 
 class Stopped(Exception):
     """Someone asked to stop while an episode was under way; the episode is dropped."""
 
 
-@dataclass
-class Recorder:
-    """Builds an `Episode`, step by step."""
+class Streams(NamedTuple):
+    """The randomness of one episode."""
 
-    observations: list[Any]
-    actions: list[Any]
-    rewards: list[float]
-
-    @staticmethod
-    def begin(observation: Any, num_actions: int) -> Recorder:
-        """Start with the first observation; no action led to it and no reward came with it."""
-        return Recorder([observation], [np.zeros(num_actions, np.float32)], [0.0])
-
-    def add(self, observation: Any, action: Any, reward: float) -> None:
-        """Append the observation, the action that led to it and the reward that came with it."""
-        self.observations.append(observation)
-        self.actions.append(np.asarray(action, np.float32))
-        self.rewards.append(reward)
-
-    def episode(self) -> Episode:
-        """Return what was recorded."""
-        return Episode(
-            observation=np.stack(self.observations),
-            action=np.stack(self.actions),
-            reward=np.asarray(self.rewards, np.float32),
-        )
+    env_seed: int
+    agent: Generator
+    numpy: np.random.Generator
 
 
-@dataclass(frozen=True)
-class Collected:
-    """An episode of the agent, and what its row of the metrics says of it."""
-
-    episode: Episode
-    facts: dict[str, float]
-
-
-def episode_streams(
-    seed: int, name: str, number: int, device: torch.device | str
-) -> tuple[int, Generator, np.random.Generator]:
-    """Return the environment's seed and the agent's and NumPy's streams for an episode."""
-    return (
+def episode_streams(seed: int, name: str, number: int, device: torch.device | str) -> Streams:
+    """Return the streams of episode ``number`` of a kind."""
+    return Streams(
         integer_seed(seed, f"{name}-environment", number),
         torch_stream(seed, f"{name}-agent", number, device=device),
         numpy_stream(seed, f"{name}-numpy", number),
     )
 
 
-def collect_random(
-    env: gymnasium.Env,
-    seed: int,
-    rng: np.random.Generator,
-    absorbing_steps: int = 0,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Episode:
-    """Collect an episode of uniformly random actions (Algorithm 2, line 1)."""
+def never() -> bool:
+    """Return False: no one asks to stop."""
+    return False
 
-    def policy(_: Any) -> Any:
+
+@dataclass
+class Recorder:
+    """Builds an `Episode` step by step."""
+
+    observations: list[Prepared] = field(default_factory=list)
+    actions: list[Any] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+    terminals: list[bool] = field(default_factory=list)
+
+    def add(self, observation: Prepared, action: Any, reward: float, terminal: bool) -> None:
+        """Append the observation, the action that led to it and the reward that came with it."""
+        self.observations.append(observation)
+        self.actions.append(np.asarray(action, np.float32))
+        self.rewards.append(reward)
+        self.terminals.append(terminal)
+
+    def episode(self) -> Episode:
+        """Return the recorded episode."""
+        names = self.observations[0]
+        return Episode(
+            {name: np.stack([one[name] for one in self.observations]) for name in names},
+            action=np.stack(self.actions),
+            reward=np.asarray(self.rewards, np.float32),
+            terminal=np.asarray(self.terminals, np.bool_),
+        )
+
+
+@dataclass(frozen=True)
+class Collected:
+    """An episode of the agent, and the facts that its row of the metrics records."""
+
+    episode: Episode
+    facts: dict[str, float]
+
+
+def collect_random(
+    config: Config,
+    env: gymnasium.Env[Any, Any],
+    signature: Signature,
+    number: int,
+    should_stop: Callable[[], bool] = never,
+) -> Episode:
+    """Collect episode ``number`` of a run with random actions (Algorithm 2, line 1)."""
+    streams = episode_streams(config.seed, "collect", number, "cpu")
+
+    def policy(_: Prepared) -> Any:
         if should_stop():
             raise Stopped
-        return rng.uniform(-1, 1, _num_actions(env)).astype(np.float32)
+        return signature.action.random(streams.numpy)
 
-    return _collect(env, seed, policy, rng, absorbing_steps)
+    return _record(env, signature, streams, policy, config.collect.absorbing_steps)
 
 
 def collect_episode(
-    env: gymnasium.Env,
+    config: Config,
+    env: gymnasium.Env[Any, Any],
     agent: Agent,
-    seed: int,
-    generator: Generator,
-    rng: np.random.Generator,
+    number: int,
+    should_stop: Callable[[], bool] = never,
+) -> Collected:
+    """Collect episode ``number`` of a run: a function of it, the settings and the weights."""
+    streams = episode_streams(config.seed, "collect", number, agent.device)
+    return collect_with_agent(
+        env, agent, streams, config.collect.exploration, config.collect.absorbing_steps, should_stop
+    )
+
+
+def collect_with_agent(
+    env: gymnasium.Env[Any, Any],
+    agent: Agent,
+    streams: Streams,
     exploration: float,
     absorbing_steps: int = 0,
-    should_stop: Callable[[], bool] = lambda: False,
-    on_plan: Callable[[Diagnostics], None] = lambda diagnostics: None,
-) -> Episode:
+    should_stop: Callable[[], bool] = never,
+) -> Collected:
     """Collect an episode with the agent and exploration noise (Algorithm 2, lines 4 to 11)."""
     carry = agent.initial()
+    plans: list[Tensor] = []
 
-    def policy(observation: Any) -> Any:
+    def policy(observation: Prepared) -> Any:
         nonlocal carry
         if should_stop():
             raise Stopped
-        action, carry, seen = agent.act(carry, observation[None], generator, exploration)
-        on_plan(seen)
+        action, carry, diagnostics = agent.act_on_prepared(
+            carry, [observation], streams.agent, exploration
+        )
+        plans.append(_plan_facts(diagnostics))
         return action[0]
 
-    return _collect(env, seed, policy, rng, absorbing_steps)
-
-
-def collect_numbered(
-    config: Config,
-    env: gymnasium.Env,
-    agent: Agent,
-    number: int,
-    should_stop: Callable[[], bool] = lambda: False,
-) -> Collected:
-    """Collect episode ``number`` of a run: a function of it, the settings and the weights."""
-    train = config.train
-    seed, generator, rng = episode_streams(config.seed, "collect", number, agent.device)
-    plans: list[Tensor] = []
-    episode = collect_episode(
-        env,
-        agent,
-        seed,
-        generator,
-        rng,
-        train.exploration,
-        train.absorbing_steps,
-        should_stop,
-        lambda seen: plans.append(_plan_facts(seen)),
-    )
+    episode = _record(env, agent.signature, streams, policy, absorbing_steps)
     total = float(episode.reward.sum(dtype=np.float64))
-    return Collected(episode, {"train_return": total, **_summary(plans)})
+    return Collected(episode, {"train_return": total, **_plan_summary(plans)})
 
 
-def _plan_facts(seen: Diagnostics) -> Tensor:
-    """Return the three numbers of a plan that are recorded; the rest of it can be forgotten."""
-    facts = (seen.effective_components, seen.effective_samples, seen.num_rejected)
+def _plan_facts(diagnostics: Diagnostics) -> Tensor:
+    """Return the three numbers of a plan that are recorded; the rest is not kept."""
+    facts = (
+        diagnostics.effective_components,
+        diagnostics.effective_samples,
+        diagnostics.num_rejected,
+    )
     return torch.stack([fact.mean(dtype=torch.float32).cpu() for fact in facts])
 
 
-def _summary(plans: list[Tensor]) -> dict[str, float]:
-    """Return what an episode's plans were like: means over its steps, and what was rejected."""
+def _plan_summary(plans: list[Tensor]) -> dict[str, float]:
+    """Return means over an episode's plans, and the sum of rejected candidates."""
     components, samples, rejected = torch.stack(plans, 1)
     return {
         "plan_components": float(components.mean()),
@@ -156,62 +165,62 @@ def _summary(plans: list[Tensor]) -> dict[str, float]:
     }
 
 
-def _collect(
-    env: gymnasium.Env,
-    seed: int,
-    policy: Callable[[Any], Any],
-    rng: np.random.Generator,
+def _record(
+    env: gymnasium.Env[Any, Any],
+    signature: Signature,
+    streams: Streams,
+    policy: Policy,
     absorbing_steps: int,
 ) -> Episode:
-    observation, _ = env.reset(seed=seed)
-    recorder = Recorder.begin(observation, _num_actions(env))
+    raw, _ = env.reset(seed=streams.env_seed)
+    observation = signature.prepare(raw)
+    recorder = Recorder()
+    recorder.add(observation, np.zeros(signature.action.size), 0.0, False)
     terminated = truncated = False
     while not (terminated or truncated):
         action = policy(observation)
-        observation, reward, terminated, truncated, _ = env.step(action)
-        recorder.add(observation, action, float(reward))
-        if len(recorder.rewards) > LONGEST:
+        raw, reward, terminated, truncated, _ = env.step(action)
+        observation = signature.prepare(raw)
+        recorder.add(observation, action, float(reward), terminated)
+        if len(recorder.rewards) > MAX_EPISODE_STEPS:
             raise EnvError(
-                f"the episode has not ended after {LONGEST} steps; give the environment a limit, "
-                "or set --env.max-steps."
+                f"the episode has not ended after {MAX_EPISODE_STEPS} steps; give the environment "
+                "a limit, or set --env.max-steps."
             )
     if terminated:
         for _ in range(absorbing_steps):
-            action = rng.uniform(-1, 1, _num_actions(env)).astype(np.float32)
-            recorder.add(observation, action, 0.0)
+            recorder.add(observation, signature.action.random(streams.numpy), 0.0, True)
     return recorder.episode()
 
 
-def _num_actions(env: gymnasium.Env) -> int:
-    shape = env.action_space.shape
-    assert shape is not None
-    return shape[0]
-
-
-def evaluate(
-    envs: list[gymnasium.Env],
+def play(
+    envs: list[gymnasium.Env[Any, Any]],
     agent: Agent,
     seeds: list[int],
     generator: Generator,
-    should_stop: Callable[[], bool] = lambda: False,
-    on_step: Callable[[Carry], None] = lambda carry: None,
+    should_stop: Callable[[], bool] = never,
+    on_step: Callable[[list[Prepared], Carry], None] = lambda observations, carry: None,
 ) -> list[float]:
     """Return the returns of one noise-free episode in each environment, planned as one batch.
 
-    ``on_step`` sees the agent's memory each time it has chosen actions, before they are done.
+    ``on_step`` gets the prepared observations and the agent's memory after it chose actions and
+    before they are executed.
     """
-    observations = [env.reset(seed=seed)[0] for env, seed in zip(envs, seeds, strict=True)]
+    prepare = agent.signature.prepare
+    observations: list[Prepared] = [
+        prepare(env.reset(seed=seed)[0]) for env, seed in zip(envs, seeds, strict=True)
+    ]
     returns = [0.0] * len(envs)
     running = set(range(len(envs)))
     carry = agent.initial(len(envs))
     while running:
         if should_stop():
             raise Stopped
-        actions, carry, _ = agent.act(carry, np.stack(observations), generator)
-        on_step(carry)
+        actions, carry, _ = agent.act_on_prepared(carry, observations, generator)
+        on_step(observations, carry)
         for index in sorted(running):
-            observation, reward, terminated, truncated, _ = envs[index].step(actions[index])
-            observations[index] = observation
+            raw, reward, terminated, truncated, _ = envs[index].step(actions[index])
+            observations[index] = prepare(raw)
             returns[index] += float(reward)
             if terminated or truncated:
                 running.remove(index)

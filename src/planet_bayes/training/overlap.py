@@ -1,8 +1,8 @@
-"""Collecting beside learning: episodes from a second process, for a core that would be idle.
+"""Collecting while learning: episodes from a second process, for a core that would be idle.
 
-The process makes an environment and a model of its own. It is sent weights and the number of an
-episode, and returns that episode. Since an episode is a function of these and of the settings,
-one that is interrupted is simply collected again, and when it is ready changes nothing.
+The process makes its own environment and model. It receives weights and the number of an episode,
+and returns that episode. An episode is a function of these and of the settings, so one that is
+interrupted is collected again, the same.
 """
 
 from __future__ import annotations
@@ -29,11 +29,15 @@ from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
 from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError
-from planet_bayes.training import checkpoint
-from planet_bayes.training.collect import Collected, Stopped, collect_numbered
+from planet_bayes.spaces import Signature
+from planet_bayes.training import weights
+from planet_bayes.training.build import build_model
+from planet_bayes.training.collect import Collected, Stopped, collect_episode
 
-LOOK_EVERY = 0.1  # seconds between looks for a stop request while waiting
-PATIENCE = 10.0  # seconds for the process to close its environment before it is ended
+POLL_SECONDS = 0.1
+"""Time between looks for a stop request while waiting."""
+CLOSE_SECONDS = 10.0
+"""Time for the process to close its environment before it is terminated."""
 
 
 class CollectorError(PlanetBayesError):
@@ -42,7 +46,7 @@ class CollectorError(PlanetBayesError):
 
 @dataclass(frozen=True)
 class Failure:
-    """What went wrong in the process, in words: exceptions do not all survive the way."""
+    """An error in the process, in words: not every exception can be sent."""
 
     message: str
     details: str
@@ -65,13 +69,17 @@ class Collector:
     """
 
     def __init__(
-        self, config: Config, device: torch.device, should_stop: Callable[[], bool]
+        self,
+        config: Config,
+        signature: Signature,
+        device: torch.device,
+        should_stop: Callable[[], bool],
     ) -> None:
         self._should_stop = should_stop
         self._connection, theirs = multiprocessing.get_context("spawn").Pipe()
         try:
             with theirs:
-                self._process = spawn(theirs, config, device)
+                self._process = spawn(theirs, config, signature, device)
         except BaseException:
             self._connection.close()
             raise
@@ -80,10 +88,10 @@ class Collector:
             if isinstance(reply, Failure):
                 raise _noted(
                     ConfigError(
-                        f"train.overlap: {config.task} works here but cannot be made in another "
+                        f"collect.overlap: {config.task} works here but cannot be made in another "
                         f"process: {reply.message.rstrip('. ')}. Name it as "
                         "package.module:function, in a file that can be imported there, or leave "
-                        "train.overlap off."
+                        "collect.overlap off."
                     ),
                     reply,
                 )
@@ -98,10 +106,10 @@ class Collector:
         """The process's number."""
         return self._process.pid
 
-    def begin(self, number: int, weights: dict[str, Tensor]) -> None:
-        """Have episode ``number`` collected with ``weights``; one at a time."""
+    def begin(self, number: int, actor: dict[str, Tensor]) -> None:
+        """Have episode ``number`` collected with the weights ``actor``; one at a time."""
         try:
-            self._connection.send((number, save(weights)))
+            self._connection.send((number, save(actor)))
         except OSError:
             self._raise_ended()
 
@@ -114,7 +122,7 @@ class Collector:
         if reply.from_environment:
             raise _noted(EnvError(reply.message), reply)
         raise _noted(
-            CollectorError(f"the process that collects (train.overlap) failed: {reply.message}"),
+            CollectorError(f"the process that collects (collect.overlap) failed: {reply.message}"),
             reply,
         )
 
@@ -122,7 +130,7 @@ class Collector:
         """End the process: closing the pipe tells it to, and is seen at its next step."""
         self._connection.close()
         try:
-            self._process.join(PATIENCE)
+            self._process.join(CLOSE_SECONDS)
         finally:
             for end in (self._process.terminate, self._process.kill):
                 if self._process.is_alive():
@@ -132,7 +140,7 @@ class Collector:
     def _receive(self) -> Result | Failure | None:
         """Wait for word from the process, or for a stop request."""
         try:
-            while not self._connection.poll(LOOK_EVERY):
+            while not self._connection.poll(POLL_SECONDS):
                 if self._should_stop():
                     raise Stopped
             reply: Result | Failure | None = self._connection.recv()
@@ -142,21 +150,23 @@ class Collector:
 
     def _raise_ended(self) -> NoReturn:
         self._process.join(1)
-        time.sleep(LOOK_EVERY)  # a signal that ended it may have been sent to us as well
+        time.sleep(POLL_SECONDS)  # a signal that ended it may have been sent to us as well
         if self._should_stop():
             raise Stopped
         raise CollectorError(
-            "the process that collects (train.overlap) ended with exit code "
+            "the process that collects (collect.overlap) ended with exit code "
             f"{self._process.exitcode} and without a word; it may have printed something. If this "
             "was at the start of a script, put its training under `if __name__ == '__main__':`."
         )
 
 
-def spawn(connection: Connection, config: Config, device: torch.device) -> BaseProcess:
+def spawn(
+    connection: Connection, config: Config, signature: Signature, device: torch.device
+) -> BaseProcess:
     """Start the process; Ctrl-C reaches it too, and is left to this one from the first moment."""
     process = multiprocessing.get_context("spawn").Process(
         target=_main,
-        args=(connection, config, str(device), os.getcwd()),
+        args=(connection, config, signature.to_json(), str(device), os.getcwd()),
         name="planet-bayes-collector",
         daemon=True,
     )
@@ -169,23 +179,23 @@ def spawn(connection: Connection, config: Config, device: torch.device) -> BaseP
     return process
 
 
-def _main(connection: Connection, config: Config, device: str, folder: str) -> None:
+def _main(connection: Connection, config: Config, signature: str, device: str, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir(folder)  # spawning goes to the folder in which Python was started
     torch.set_num_threads(1)
-    serve(connection, config, device)
+    serve(connection, config, signature, device)
 
 
-def serve(connection: Connection, config: Config, device: torch.device | str) -> None:
-    """Collect whatever episodes are asked for, until the other end of the pipe is closed."""
-    # Late: the loop imports this module.
-    from planet_bayes.training.loop import build_model
-
+def serve(
+    connection: Connection, config: Config, signature: str, device: torch.device | str
+) -> None:
+    """Collect the episodes that are asked for, until the other end of the pipe is closed."""
     with contextlib.ExitStack() as stack:
         reply: Result | Failure | None
         try:
             env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
-            agent = Agent(build_model(config, env, device), config.resolved_planner)
+            senses = Signature.from_json(signature)
+            agent = Agent(build_model(config, senses, device), senses, config.planner)
             reply = None
         except Exception as error:
             reply = _failure(error)
@@ -194,10 +204,10 @@ def serve(connection: Connection, config: Config, device: torch.device | str) ->
                 connection.send(reply)
                 if isinstance(reply, Failure):
                     return
-                number, weights = connection.recv()
+                number, actor = connection.recv()
             except (EOFError, OSError):
                 return
-            reply = _collect(connection, config, env, agent, number, weights)
+            reply = _collect(connection, config, env, agent, number, actor)
 
 
 def _collect(
@@ -206,13 +216,13 @@ def _collect(
     env: gymnasium.Env[Any, Any],
     agent: Agent,
     number: int,
-    weights: bytes,
+    actor: bytes,
 ) -> Result | Failure:
     began = time.process_time()
     try:
-        checkpoint.put_tensors(load(weights), agent.model)
+        weights.put_tensors(load(actor), agent.model)
         # Nothing is sent meanwhile, so what there is to read can only be the pipe's end.
-        collected = collect_numbered(config, env, agent, number, connection.poll)
+        collected = collect_episode(config, env, agent, number, connection.poll)
     except Exception as error:
         return _failure(error)
     return Result(collected, time.process_time() - began)

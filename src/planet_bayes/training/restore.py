@@ -1,4 +1,4 @@
-"""What a run goes on from: its newest state of which nothing is missing or damaged."""
+"""Find the state that a run resumes from: the newest of which nothing is missing or damaged."""
 
 from __future__ import annotations
 
@@ -9,37 +9,39 @@ import torch
 
 from planet_bayes import config as configuration
 from planet_bayes.config import Config
+from planet_bayes.data.files import DamagedError
+from planet_bayes.data.folder import RunFolder
+from planet_bayes.data.replay import Replay
+from planet_bayes.data.rows import prefix_digest
 from planet_bayes.errors import PlanetBayesError
-from planet_bayes.files import DamagedError
-from planet_bayes.replay import Replay
-from planet_bayes.training.checkpoint import Progress, load_config, sound_checkpoints
-from planet_bayes.training.machine import changes, machine
-from planet_bayes.training.metrics import prefix_digest
+from planet_bayes.machine import changes, machine
+from planet_bayes.training.checkpoint import load_config, sound_checkpoints
+from planet_bayes.training.progress import Progress
 
 
 @dataclass(frozen=True)
 class State:
-    """A checkpoint to go on from, and what is not as it was when it was saved."""
+    """A checkpoint to resume from, and what differs from when it was saved."""
 
     checkpoint: Path
     config: Config
     progress: Progress
     remake: list[int]
-    """Damaged episodes of random actions: they can be had again, the same."""
+    """Damaged episodes of random actions. They are collected again, the same."""
     lost: list[int]
-    """Damaged episodes of the agent: the weights that collected them are gone."""
+    """Damaged episodes of the agent. The weights that collected them are gone."""
     newer: list[Path]
-    """Newer checkpoints, which are not whole."""
+    """Newer checkpoints, which are damaged."""
     exact: bool
-    """Whether all that came before is there, or can be had again."""
+    """Whether nothing is lost for good."""
     warnings: list[str]
-    """All of this in words."""
+    """The same in words."""
 
 
 def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.device | str) -> State:
     """Return the newest state that is whole; if none is, the newest of those that lost least.
 
-    An older state costs time and nothing else: what came after it is done again, the same.
+    An older state costs only time: everything after it is done again, the same.
     """
     sound = list(sound_checkpoints(run))
     damaged = replay.damaged(sound[0].progress.episodes)
@@ -49,12 +51,12 @@ def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.devi
     warnings = [*chosen.damaged.values(), *faults[0]]
     if faults[number]:
         warnings.append(
-            "What is lost cannot be had again: the run goes on without it, and is no longer the "
-            "one that its seed stands for."
+            "What is lost cannot be made again. The run continues without it and is no longer "
+            "reproducible from its seed."
         )
     elif warnings:
         warnings.append(
-            f"Going on from {chosen.path.name}, which is whole; what came after is done again."
+            f"Resuming from {chosen.path.name}, which is whole; everything after it is done again."
         )
     config, count = load_config(chosen.path), chosen.progress.episodes
     remake = [index for index in damaged if index < min(seed_episodes, count)]
@@ -63,8 +65,8 @@ def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.devi
     changed = changes(chosen.progress.machine, machine(device))
     if changed:
         warnings.append(
-            "The run goes on under other conditions than before, so it will not be the same to "
-            f"the bit as one that was never stopped: {'; '.join(changed)}."
+            "The machine or the packages have changed, so the run will not equal, bit for bit, one "
+            f"that was never stopped: {'; '.join(changed)}."
         )
     return State(
         checkpoint=chosen.path,
@@ -81,20 +83,20 @@ def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.devi
 def _faults(
     run: Path, progress: Progress, damaged: dict[int, DamagedError], seed_episodes: int
 ) -> list[str]:
-    """Return what of a state is gone for good."""
+    """Return what is lost of a state for good."""
     lost = (index for index in damaged if seed_episodes <= index < progress.episodes)
     found = [str(damaged[index]) for index in lost]
-    path = run / "metrics.jsonl"
+    path = RunFolder(run).metrics
     if prefix_digest(path, progress.metrics) != progress.metrics_digest:
         found.append(f"{path} is damaged: its first {progress.metrics} lines are not as written.")
     return found
 
 
 def _edited(run: Path, config: Config) -> list[str]:
-    """Return what to say if config.json is not what the run has."""
-    path = run / "config.json"
+    """Return a warning if config.json is not the configuration of the run."""
+    path = RunFolder(run).config
     advice = (
-        "It is written anew, as the run has it; to change a setting, name it: "
+        "It is replaced by the run's own; to change a setting, name it: "
         "train --resume RUN --NAME VALUE."
     )
     try:

@@ -1,0 +1,109 @@
+"""The command line: ``planet-bayes COMMAND …``, one module of this package for each command.
+
+A module that defines a dataclass with a method ``run(console) -> int`` is a command of the module's
+name. The fields are its options (by tyro) and the docstring is its help text. A classmethod
+``defaults(words)``, if there is one, returns the instance that gives the defaults. Modules are
+imported when they are needed.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+import pkgutil
+import re
+import sys
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+
+from planet_bayes import __version__
+from planet_bayes.errors import ConfigError, PlanetBayesError, nearest
+
+LISTED_FIRST = ("train", "evaluate", "export", "tasks")
+_HELP = ("-h", "--help", "--help-all")
+_MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re.IGNORECASE)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the command line and return its exit code."""
+    words = list(sys.argv[1:] if arguments is None else arguments)
+    console = Console(highlight=False, markup=False)
+    try:
+        return _run(words, console)
+    except BrokenPipeError:  # the reader has left, as in `planet-bayes table … | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 141
+    except (PlanetBayesError, OSError) as error:
+        return _failed(str(error))
+    except (MemoryError, RuntimeError) as error:
+        # PyTorch has a type of its own for the GPU's memory, and none for the machine's.
+        reason = str(error) or "there was not enough"
+        if not isinstance(error, MemoryError) and not _MEMORY.search(reason):
+            raise
+        return _failed(
+            f"out of memory: {reason.splitlines()[0]}. Lower learn.batch_size, "
+            "learn.sequence_length, planner.num_trajectories or the sizes of the model."
+        )
+    except KeyboardInterrupt:
+        return 130
+
+
+def _run(words: list[str], console: Console) -> int:
+    if not words or words[0] in _HELP:
+        _list_commands(console)
+        return 0 if words else 2
+    if words[0] == "--version":
+        console.print(f"planet-bayes {__version__}")
+        return 0
+    kind = find(words[0])
+    if kind is None:
+        known = list(commands())
+        raise ConfigError(
+            f"unknown command {words[0]!r}{nearest(words[0], known)} There are {', '.join(known)}."
+        )
+    from planet_bayes.cli._parsing import parse  # late: tyro takes a moment to load
+
+    return parse(kind, words[0], words[1:]).run(console)
+
+
+def find(name: str) -> type[Any] | None:
+    """Return the command of a name, if there is one."""
+    if name.startswith("_") or name not in _modules():
+        return None
+    module = importlib.import_module(f"{__name__}.{name}")
+    for kind in vars(module).values():
+        own = dataclasses.is_dataclass(kind) and kind.__module__ == module.__name__
+        if own and isinstance(kind, type) and hasattr(kind, "run"):
+            return kind
+    return None
+
+
+def commands() -> dict[str, type[Any]]:
+    """Return all commands by name, in the order of a listing."""
+    found = {name: kind for name in _modules() if (kind := find(name)) is not None}
+    names = [*LISTED_FIRST, *(name for name in found if name not in LISTED_FIRST)]
+    return {name: found[name] for name in names}
+
+
+def _modules() -> list[str]:
+    return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def _list_commands(console: Console) -> None:
+    console.print(
+        "usage: planet-bayes COMMAND [OPTIONS]\n\n"
+        "Uncertainty-aware latent model-predictive control.\n\ncommands:"
+    )
+    for name, kind in commands().items():
+        console.print(f"  {name:<10} {(kind.__doc__ or '').splitlines()[0]}", soft_wrap=True)
+    console.print("\n`planet-bayes COMMAND --help` describes a command.")
+
+
+def _failed(message: str) -> int:
+    errors = Console(stderr=True, highlight=False)
+    errors.print("[red]error:[/]", end=" ")
+    errors.print(message, soft_wrap=True, markup=False)
+    return 2

@@ -1,0 +1,51 @@
+"""``planet-bayes table``."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+from rich.console import Console
+
+from planet_bayes.errors import ConfigError
+
+
+@dataclass(frozen=True)
+class TableOf:
+    """Print the results of an experiment as a Markdown table, or the commands that make them.
+
+    A result is the median of a run's last ten noise-free evaluations, with the lowest and the
+    highest of them. With variants, it is the last evaluation. Settings in which a run differs from
+    today's presets are listed below the table.
+    """
+
+    source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
+    """A folder under results/, or a declared experiment (experiments/NAME.toml)."""
+    commands: bool = False
+    """Print the command of each run of a declared experiment instead."""
+    missing: bool = False
+    """Print only the commands of runs without a result."""
+
+    def run(self, console: Console) -> int:
+        """Print."""
+        from planet_bayes.results import tables
+        from planet_bayes.results.experiment import is_declared, read_experiment, results_folder
+
+        if self.commands or self.missing:
+            if not is_declared(self.source):
+                raise ConfigError(
+                    f"{self.source} is not a declared experiment; name a file like "
+                    "experiments/NAME.toml."
+                )
+            experiment = read_experiment(self.source)
+            for run in experiment.missing() if self.missing else experiment.runs:
+                console.print(run.command, soft_wrap=True)
+            return 0
+        folder = results_folder(self.source)
+        console.print(tables.table(folder), soft_wrap=True)
+        others = tables.unlike_presets(folder)
+        if others:
+            console.print(f"\nUnlike today's presets:\n\n{others}", soft_wrap=True)
+        return 0

@@ -1,0 +1,1 @@
+"""Episodes: files that are whole or absent, the replay, and sampling from it."""

@@ -1,0 +1,99 @@
+"""The folder of a run: every path in it, once."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class RunFolder:
+    """Names of the files and folders of a run."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings."""
+        return self.path / "config.json"
+
+    @property
+    def checkpoints(self) -> Path:
+        """One folder for each checkpoint."""
+        return self.path / "checkpoints"
+
+    @property
+    def episodes(self) -> Path:
+        """The replay: one file for each episode."""
+        return self.path / "episodes"
+
+    @property
+    def metrics(self) -> Path:
+        """One line of JSON for each iteration."""
+        return self.path / "metrics.jsonl"
+
+    @property
+    def table(self) -> Path:
+        """The same as CSV."""
+        return self.path / "metrics.csv"
+
+    @property
+    def tensorboard(self) -> Path:
+        """TensorBoard's files."""
+        return self.path / "tensorboard"
+
+    @property
+    def videos(self) -> Path:
+        """Films of episodes."""
+        return self.path / "videos"
+
+    @property
+    def evaluation(self) -> Path:
+        """The result of `planet-bayes evaluate`."""
+        return self.path / "evaluation.json"
+
+    @property
+    def evaluation_video(self) -> Path:
+        """The film of `planet-bayes evaluate`."""
+        return self.path / "evaluation.mp4"
+
+    def video(self, iteration: int) -> Path:
+        """Return the film of an iteration."""
+        return self.videos / f"episode-{iteration:05d}.mp4"
+
+
+@dataclass(frozen=True)
+class CheckpointFolder:
+    """Names of the files of a checkpoint."""
+
+    path: Path
+
+    @property
+    def config(self) -> Path:
+        """The settings at that moment."""
+        return self.path / "config.json"
+
+    @property
+    def signature(self) -> Path:
+        """What the agent senses and how it acts. Files of version 0.1 have none."""
+        return self.path / "signature.json"
+
+    @property
+    def model(self) -> Path:
+        """The weights to act with."""
+        return self.path / "model.safetensors"
+
+    @property
+    def optimiser(self) -> Path:
+        """What learning needs besides: Adam's moments, and the learned weights if averaged."""
+        return self.path / "optimiser.safetensors"
+
+    @property
+    def actor(self) -> Path:
+        """Older weights that an episode still to come is collected with."""
+        return self.path / "actor.safetensors"
+
+    @property
+    def progress(self) -> Path:
+        """The counters."""
+        return self.path / "progress.json"

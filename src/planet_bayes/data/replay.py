@@ -1,0 +1,247 @@
+"""Replay: one file per episode on disk, a bounded part of them in memory.
+
+Each file is whole or absent, and its sum is in the folder's ``SHA256SUMS`` (see
+`planet_bayes.data.files`).
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Collection
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from planet_bayes.data import files, sampling
+from planet_bayes.data.episode import pack, read_episode
+from planet_bayes.data.files import DamagedError
+from planet_bayes.errors import ConfigError
+from planet_bayes.types import Episode, Moments, SequenceBatch
+
+
+class Replay:
+    """Episodes in a folder, numbered from 0.
+
+    Args:
+        folder: Where the files are; it is made if it does not exist.
+        ram_bytes: Memory for episodes; the rest is read from disk when it is drawn.
+        unnamed: Name of the observation in files of version 0.1.
+    """
+
+    def __init__(self, folder: Path, ram_bytes: int = 2_000_000_000, unnamed: str = "") -> None:
+        self.folder, self.ram_bytes, self._unnamed = folder, ram_bytes, unnamed
+        self.lengths: list[int] = []
+        """Entries of each episode; 0 if it was lost."""
+        self._digests: list[str] = []
+        self._sums: dict[str, NDArray[np.float64]] = {}
+        self._onsets: list[tuple[int, int]] = []  # episode and step
+        self._cache: OrderedDict[int, Episode] = OrderedDict()
+        self._cached_bytes = 0
+        folder.mkdir(parents=True, exist_ok=True)
+
+    def __len__(self) -> int:
+        return len(self.lengths)
+
+    @property
+    def num_steps(self) -> int:
+        """Agent steps in all episodes, absorbing ones included."""
+        return sum(length - 1 for length in self.lengths if length)
+
+    def add(self, episode: Episode) -> None:
+        """Store an episode; it is on disk before this returns."""
+        path = self.path(len(self))
+        digest = files.write(path, pack(episode))
+        files.append(self.folder / files.SUMS, files.sum_line(digest, path.name))
+        self._remember(len(self), episode)
+        self._count(episode, digest)
+
+    def replace(self, index: int, episode: Episode) -> bool:
+        """Write the file of an episode anew; return whether it is the same as at first."""
+        path, sums = self.path(index), files.read_sums(self.folder)
+        before = sums.get(path.name)
+        if before is None and path.is_file():
+            before = files.file_sum(path)
+        sums[path.name] = files.write(path, pack(episode))
+        self._write_sums(sums)
+        return before is None or before == sums[path.name]
+
+    def damaged(self, count: int) -> dict[int, DamagedError]:
+        """Return which of the first ``count`` episodes of the folder are damaged, and how."""
+        sums = files.read_sums(self.folder)
+        found: dict[int, DamagedError] = {}
+        for index in range(count):
+            path = self.path(index)
+            try:
+                files.check(path, sums.get(path.name))
+            except DamagedError as error:
+                found[index] = error
+        return found
+
+    def restore(self, count: int, lost: Collection[int] = ()) -> None:
+        """Load the first ``count`` episodes of the folder except ``lost``; delete later ones.
+
+        Later ones were collected after the checkpoint that is being resumed. They will be
+        collected again, the same.
+        """
+        self.lengths, self._digests, self._sums, self._onsets = [], [], {}, []
+        self._cache.clear()
+        self._cached_bytes = 0
+        sums = files.read_sums(self.folder)
+        for index in range(count):
+            digest = sums.get(self.path(index).name, "")
+            if index in lost:
+                self.lengths.append(0)
+                self._digests.append(digest)
+                continue
+            episode = self._read(index, digest)
+            self._remember(index, episode)
+            self._count(episode, digest)
+        for path in self.folder.glob("*.npz"):
+            if path.stem.isdigit() and int(path.stem) >= count:
+                path.unlink()
+        files.remove_partials(self.folder)
+        self._write_sums({self.path(index).name: sum_ for index, sum_ in enumerate(self._digests)})
+
+    def moments(self) -> dict[str, Moments]:
+        """Return mean and std of the reward and of each observation, by name.
+
+        Each entry of each episode counts once.
+        """
+        self._refuse_empty()
+        found = {}
+        for name, sums in self._sums.items():
+            first, second = sums / sum(self.lengths)
+            var = second - np.square(first)
+            # Rounding leaves a rest in the difference for constants, in proportion to them.
+            var = np.where(var > 1e-12 * second, var, 0)
+            found[name] = Moments(
+                torch.from_numpy(np.asarray(first, np.float32)),
+                torch.from_numpy(np.asarray(np.sqrt(var), np.float32)),
+            )
+        return found
+
+    def episode(self, index: int) -> Episode:
+        """Return episode ``index``, from memory if it is there."""
+        if index in self._cache:
+            self._cache.move_to_end(index)
+            return self._cache[index]
+        episode = self._read(index, self._digests[index])
+        self._remember(index, episode)
+        return episode
+
+    def sample(
+        self,
+        rng: np.random.Generator,
+        groups: int,
+        batch: int,
+        length: int,
+        *,
+        seed_episodes: int = 0,
+        agent_weight: float = 1.0,
+        onset_share: float = 0.0,
+    ) -> SequenceBatch:
+        """Draw ``[groups, batch, length]`` sequences: an episode at random, a start at random.
+
+        Args:
+            rng: Source of all randomness.
+            groups: Leading axis: particles that draw sequences of their own, or 1.
+            batch: Sequences in each group.
+            length: Steps in a sequence. Shorter episodes are padded with zeros, and masked.
+            seed_episodes: How many of the first episodes are seed episodes.
+            agent_weight: How many times as often each later episode is drawn.
+            onset_share: Minimum fraction of sequences with a reward onset.
+        """
+        self._refuse_empty()
+        total = groups * batch
+        episodes = sampling.draw_episodes(rng, self.lengths, total, seed_episodes, agent_weight)
+        limits = sampling.num_starts(self.lengths, length)[episodes]
+        starts = (rng.random(total) * limits).astype(np.int64)
+        if onset_share:
+            episodes, starts = sampling.draw_onsets(
+                rng, self.lengths, self._onsets, length, onset_share, episodes, starts
+            )
+        arrays = _empty_arrays(self.episode(int(episodes.min())), total, length)
+        # In the order of episodes, so that each is read from disk at most once per batch.
+        for row in np.argsort(episodes, kind="stable"):
+            episode = self.episode(int(episodes[row]))
+            part = slice(starts[row], starts[row] + length)
+            count = len(episode.reward[part])
+            for name, values in _columns(episode).items():
+                arrays[name][row, :count] = values[part]
+            arrays["mask"][row, :count] = 1
+        tensors = {
+            name: torch.from_numpy(array).unflatten(0, (groups, batch))
+            for name, array in arrays.items()
+        }
+        return SequenceBatch(
+            observation={name: tensors[f"observation.{name}"] for name in episode.observation},
+            action=tensors["action"],
+            reward=tensors["reward"],
+            terminal=tensors["terminal"],
+            mask=tensors["mask"],
+        )
+
+    def path(self, index: int) -> Path:
+        """Return the file of an episode."""
+        return self.folder / f"{index:06d}.npz"
+
+    def _refuse_empty(self) -> None:
+        if not any(self.lengths):
+            raise ConfigError("replay is empty: collect at least one episode before learning.")
+
+    def _read(self, index: int, digest: str) -> Episode:
+        return read_episode(self.path(index), digest, self._unnamed)
+
+    def _write_sums(self, sums: dict[str, str]) -> None:
+        lines = [files.sum_line(digest, name) + "\n" for name, digest in sums.items() if digest]
+        files.write(self.folder / files.SUMS, "".join(lines))
+
+    def _count(self, episode: Episode, digest: str) -> None:
+        """Add an episode to the lengths, the sums for `moments`, and the onsets."""
+        self._onsets += [(len(self), step) for step in sampling.onsets(episode.reward).tolist()]
+        self.lengths.append(len(episode))
+        self._digests.append(digest)
+        for name, values in {**episode.observation, "reward": episode.reward}.items():
+            sums = _power_sums(values)
+            self._sums[name] = self._sums[name] + sums if name in self._sums else sums
+
+    def _remember(self, index: int, episode: Episode) -> None:
+        self._cache[index] = episode
+        self._cached_bytes += episode.num_bytes
+        while self._cached_bytes > self.ram_bytes and len(self._cache) > 1:
+            _, oldest = self._cache.popitem(last=False)
+            self._cached_bytes -= oldest.num_bytes
+
+
+def _power_sums(values: NDArray[Any]) -> NDArray[np.float64]:
+    """Return the sums over the entries of values and of their squares, ``[2, ...]``."""
+    exact = np.uint16 if values.dtype == np.uint8 else np.float64  # a fourth of the memory
+    flat = values.reshape(len(values), -1)
+    squares = np.square(flat, dtype=exact)
+    sums = np.stack([flat.sum(0, dtype=np.float64), squares.sum(0, dtype=np.float64)])
+    return sums.reshape(2, *values.shape[1:])
+
+
+def _columns(episode: Episode) -> dict[str, NDArray[Any]]:
+    observation = {f"observation.{name}": value for name, value in episode.observation.items()}
+    return {
+        **observation,
+        "action": episode.action,
+        "reward": episode.reward,
+        "terminal": episode.terminal,
+    }
+
+
+def _empty_arrays(like: Episode, total: int, length: int) -> dict[str, NDArray[Any]]:
+    """Return zeros for ``total`` sequences of episodes like this one, and their mask."""
+    arrays = {
+        name: np.zeros(
+            (total, length, *values.shape[1:]),
+            np.float32 if values.dtype == np.bool_ else values.dtype,
+        )
+        for name, values in _columns(like).items()
+    }
+    return {**arrays, "mask": np.zeros((total, length), np.float32)}

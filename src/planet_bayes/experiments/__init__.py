@@ -1,1 +1,0 @@
-"""Results and figures: made from the files under ``results/`` alone, without PyTorch."""

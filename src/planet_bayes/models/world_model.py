@@ -1,0 +1,289 @@
+"""The world model: filter observations, learn from sequences, imagine futures.
+
+The paper's posterior over weights is a set of P particles (Section III-A). GRU, prior and
+posterior blocks are per particle and come from `planet_bayes.models.posterior`; the modalities'
+encoders and decoders and the heads are shared by all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Generator, Tensor, nn
+
+from planet_bayes.errors import ConfigError, nearest
+from planet_bayes.models import losses
+from planet_bayes.models.config import LossConfig, ModelConfig
+from planet_bayes.models.heads import HEADS, Head
+from planet_bayes.models.kernels import imagination, sequence
+from planet_bayes.models.modalities import Modality, ModalityNetwork
+from planet_bayes.models.posterior import POSTERIORS, Posterior
+from planet_bayes.models.rssm import RSSM, Filtered, Normal, Weights
+from planet_bayes.types import Belief, Moments, SequenceBatch
+
+
+class WorldModel(nn.Module):
+    """RSSM particles with modalities and heads. It is also the planner's model.
+
+    Args:
+        modalities: The observations by name.
+        num_actions: Entries of an action.
+        config: Parts and sizes.
+        generator: Source of the initial weights.
+    """
+
+    def __init__(
+        self,
+        modalities: Mapping[str, Modality],
+        num_actions: int,
+        config: ModelConfig,
+        generator: Generator,
+    ) -> None:
+        super().__init__()
+        self.config, self.num_actions = config, num_actions
+        features = config.deter + config.stoch
+        # The order of these lines is the order of the random draws.
+        self.senses = nn.ModuleDict(
+            {
+                name: cast(nn.Module, modality.network(config, features, generator))
+                for name, modality in modalities.items()
+            }
+        )
+        self.heads = nn.ModuleDict(
+            {
+                name: _known(HEADS, "head", name)(features, config, generator)
+                for name in config.heads
+            }
+        )
+        embed = sum(sense.embed_size for sense in self._senses().values())
+        self.rssm = RSSM(
+            num_actions, embed, config.deter, config.stoch, config.hidden, config.activation
+        )
+        factory = _known(POSTERIORS, "posterior", config.posterior)
+        self.posterior = factory(self.rssm.layers(), config, generator)
+
+    @property
+    def num_particles(self) -> int:
+        """P: how many rewards `imagine` returns for each candidate and step."""
+        return cast(Posterior, self.posterior).num_particles
+
+    @property
+    def device(self) -> torch.device:
+        """Where the weights are."""
+        return next(self.parameters()).device
+
+    def weights(self) -> Weights:
+        """Return the weights of all particles."""
+        return cast(Posterior, self.posterior).weights()
+
+    def _senses(self) -> dict[str, ModalityNetwork]:
+        return cast(dict[str, ModalityNetwork], dict(self.senses.items()))
+
+    def head(self, name: str) -> Head:
+        """Return a head by name."""
+        return cast(Head, self.heads[name])
+
+    # Observations.
+
+    def inputs(self, observation: Mapping[str, Tensor], generator: Generator) -> dict[str, Tensor]:
+        """Return prepared observations, by name, as the encoders see them."""
+        return {
+            name: sense.inputs(observation[name], generator)
+            for name, sense in self._senses().items()
+        }
+
+    def encode(self, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Return one embedding ``[..., embed]`` of all modalities."""
+        parts = [sense.encode(inputs[name]) for name, sense in self._senses().items()]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+    def reconstruct(self, features: Tensor) -> dict[str, Tensor]:
+        """Return decoded observations by name, in the units of prepared ones."""
+        return {name: sense.reconstruct(features) for name, sense in self._senses().items()}
+
+    def rescale(self, moments: Mapping[str, Moments]) -> None:
+        """Take the scales of observations and rewards from the episodes, if it normalises."""
+        for name, sense in self._senses().items():
+            sense.rescale(moments[name])
+        for name in self.heads:
+            self.head(name).rescale(moments)
+
+    # Filtering.
+
+    def initial(self, num: int) -> Belief:
+        """Return the zero belief for ``num`` sequences (Algorithm 2, line 4)."""
+        return self.rssm.initial(self.weights(), num)
+
+    def filter(
+        self,
+        belief: Belief,
+        action: Tensor,
+        observation: Mapping[str, Tensor],
+        generator: Generator,
+    ) -> Belief:
+        """Return every particle's belief after ``action`` ``[B, A]`` led to ``observation``.
+
+        Algorithm 3, lines 1 to 3. At an episode's first step the zero belief and zero action go
+        through the GRU too, as they do at the start of each training sequence.
+        """
+        embed = self.encode(self.inputs(observation, generator))
+        embed = embed.expand(self.num_particles, -1, -1)
+        noise = self.belief_noise(belief.stoch.shape, generator)
+        action, weights = action.expand(self.num_particles, -1, -1), self.weights()
+        part = self.rssm.embed_part(weights, embed)
+        return self.rssm.observe_step(weights, belief, action, part, noise)[0]
+
+    def belief_noise(self, shape: Sequence[int], generator: Generator) -> Tensor:
+        """Return the posterior's noise in the state that is planned from; zero for its mean."""
+        noise = torch.randn(shape, generator=generator, device=generator.device)
+        return noise.zero_() if self.config.belief == "mean" else noise
+
+    def filter_sequences(self, embed: Tensor, action: Tensor, noise: Tensor) -> Filtered:
+        """Filter sequences from the zero belief.
+
+        ``embed`` is ``[P, B, T, embed]``, ``action`` ``[P, B, T, A]`` and ``noise``
+        ``[T, P, B, S]``. Only the recurrence is inside the loop over time.
+        """
+        weights, lead = self.weights(), embed.shape[1:3]
+        part = self.rssm.embed_part(weights, embed.flatten(1, 2)).unflatten(1, lead)
+        if sequence.supports(self.rssm, action, noise):
+            filtered = sequence.filter_sequence(
+                self.rssm,
+                weights,
+                part.transpose(1, 2),
+                action.transpose(1, 2),
+                noise.transpose(0, 1),
+            )
+            deter, stoch, mean, std = (values.transpose(1, 2) for values in filtered)
+        else:
+            deter, stoch, mean, std = self.rssm.observe_steps(weights, part, action, noise)
+        prior = self.rssm.prior(weights, deter.flatten(1, 2))
+        return Filtered(
+            deter=deter,
+            stoch=stoch,
+            prior=Normal(prior.mean.unflatten(1, lead), prior.std.unflatten(1, lead)),
+            posterior=Normal(mean, std),
+        )
+
+    # Learning.
+
+    def loss(
+        self, batch: SequenceBatch, config: LossConfig, generator: Generator
+    ) -> dict[str, Tensor]:
+        """Return the named terms of the negative ELBO (Eq. 2), each ``[P]``; ``total`` sums them.
+
+        The objective is the sum over particles, so that each particle's weights get exactly the
+        gradient that they would get alone.
+        """
+        particles = self.num_particles
+        inputs = self.inputs(batch.observation, generator)
+        embed = self.encode(inputs).expand(particles, -1, -1, -1)
+        action = batch.action.expand(particles, -1, -1, -1)
+        _, size, steps = batch.reward.shape
+        noise = torch.randn(
+            steps, particles, size, self.config.stoch, generator=generator, device=embed.device
+        )
+        filtered = self.filter_sequences(embed, action, noise)
+        features = filtered.features  # [P, B, T, D + S]
+
+        observation = self._observation_losses(features, inputs, batch, config, generator)
+        heads = {name: self.head(name).loss(features, batch, config) for name in self.heads}
+        trained, plain = losses.complexity(
+            filtered.posterior, filtered.prior, config.free_nats, config.kl_balance
+        )
+        complexity = losses.masked_mean(trained, batch.mask)
+        return {
+            "total": _sum(observation) + _sum(heads) + complexity,
+            "observation": _sum(observation),
+            **(observation if len(observation) > 1 else {}),
+            **heads,
+            "kl": complexity,
+            "kl_nats": losses.masked_mean(plain, batch.mask),
+        }
+
+    def _observation_losses(
+        self,
+        features: Tensor,
+        inputs: Mapping[str, Tensor],
+        batch: SequenceBatch,
+        config: LossConfig,
+        generator: Generator,
+    ) -> dict[str, Tensor]:
+        """Return each modality's weighted error ``[P]`` on the frames that are decoded."""
+        index, weight = losses.decoded_frames(
+            batch.mask, self.num_particles, config.decode_fraction, generator
+        )
+        row = torch.arange(self.num_particles, device=index.device).unsqueeze(-1)
+        chosen = features.flatten(1, 2)[row, index]  # [P, F, D + S]
+        return {
+            f"observation_{name}": config.observation_scale
+            * sense.error(chosen, inputs[name].flatten(1, 2), index, weight)
+            * sense.loss_weight
+            for name, sense in self._senses().items()
+        }
+
+    # Imagination.
+
+    def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
+        """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``.
+
+        Algorithm 3, lines 6 to 10, with the mean of the reward head in place of a sample.
+        """
+        batch, num, horizon, _ = actions.shape
+        noise = self._imagination_noise(batch, num, horizon, generator)
+        start = Belief(deter=_repeat(state.deter, num), stoch=_repeat(state.stoch, num))
+        steps = actions.reshape(batch * num, horizon, -1).transpose(0, 1)  # [H, B·N, A]
+        weights, head = self.weights(), self.head("reward")
+        if imagination.supports(self.rssm, head, actions):
+            kernel = imagination.Imagination(self.rssm, weights, head, steps.shape[1])
+            rewards = kernel.rewards(start.deter, start.stoch, steps, noise)
+        else:
+            rewards = head.predict(self.rollout(start, steps, noise))  # [H, P, B·N]
+        return rewards.unflatten(2, (batch, num)).permute(2, 3, 1, 0)
+
+    def rollout(self, belief: Belief, actions: Tensor, noise: Tensor | None) -> Tensor:
+        """Return features ``[H, P, N, D + S]`` of actions ``[H, N, A]`` from ``belief``."""
+        weights, features = self.weights(), []
+        for step, action in enumerate(actions):
+            belief = self.rssm.imagine_step(
+                weights,
+                belief,
+                action.expand(self.num_particles, -1, -1),
+                None if noise is None else noise[step],
+            )
+            features.append(belief.features)
+        return torch.stack(features)
+
+    def _imagination_noise(
+        self, batch: int, num: int, horizon: int, generator: Generator
+    ) -> Tensor | None:
+        """Return noise ``[H, P, B·N, S]`` as ``model.latent_noise`` says."""
+        if self.config.latent_noise == "mean":
+            return None
+        columns = 1 if self.config.latent_noise == "shared" else num
+        shape = (horizon, self.num_particles, batch, columns, self.config.stoch)
+        noise = torch.randn(shape, generator=generator, device=self.device)
+        return noise.expand(-1, -1, -1, num, -1).flatten(2, 3)
+
+
+def _repeat(tensor: Tensor, times: int) -> Tensor:
+    """Return ``[P, B·times, X]``: each of B rows ``times`` times."""
+    return tensor.unsqueeze(2).expand(-1, -1, times, -1).flatten(1, 2)
+
+
+def _sum(terms: Mapping[str, Tensor]) -> Tensor:
+    first, *rest = terms.values()
+    for term in rest:
+        first = first + term
+    return first
+
+
+def _known(registry: Mapping[str, Any], what: str, name: str) -> Any:
+    if name not in registry:
+        raise ConfigError(
+            f"there is no {what} {name!r}{nearest(name, registry)} There are "
+            f"{', '.join(registry)}. Import the module that registers it first."
+        )
+    return registry[name]

@@ -1,0 +1,108 @@
+"""The curves of finished runs, as they are stored under ``results/``.
+
+The curve of a run is ``FOLDER/<method>/<task>-<observation>/seed-<n>.csv``, and its settings are
+beside it in ``seed-<n>.json``.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from planet_bayes.errors import RunError
+
+PATTERN = "*/*/seed-*.csv"
+BASELINES = "baselines.json"
+
+
+@dataclass(frozen=True, order=True)
+class RunName:
+    """What distinguishes a run from the others of an experiment."""
+
+    method: str
+    task: str
+    observation: str
+    """The sources, such as sensors or pixels+sensors."""
+    seed: int
+
+    @staticmethod
+    def of(path: Path) -> RunName:
+        """Return the name of the run whose curve or settings are at ``path``."""
+        try:
+            method, body = path.parts[-3:-1]
+            task, dash, observation = body.rpartition("-")
+            seed = int(path.stem.removeprefix("seed-"))
+            if dash:
+                return RunName(method, task, observation, seed)
+        except ValueError:
+            pass
+        raise RunError(f"{path}: expected <method>/<task>-<observation>/seed-<n>.csv.")
+
+    @property
+    def path(self) -> Path:
+        """Path within an experiment's folder, without a suffix."""
+        return Path(self.method) / f"{self.task}-{self.observation}" / f"seed-{self.seed}"
+
+    @property
+    def group(self) -> tuple[str, str, str]:
+        """Method, task and observation: what seeds are compared within."""
+        return self.method, self.task, self.observation
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One run's curve."""
+
+    run: RunName
+    episode: list[int]
+    train_return: list[float | None]
+    evaluation_return: list[float | None]
+    cpu_minutes: list[float]
+
+    @property
+    def evaluations(self) -> list[float]:
+        """The noise-free evaluations, in their order."""
+        return [value for value in self.evaluation_return if value is not None]
+
+
+def read_curve(path: Path) -> Curve:
+    """Read a metrics.csv that was archived as a result."""
+    with open(path, newline="") as file:
+        rows = list(csv.DictReader(file))
+
+    def column(name: str) -> list[float | None]:
+        return [float(row[name]) if row.get(name) else None for row in rows]
+
+    return Curve(
+        run=RunName.of(path),
+        episode=[int(row["episode"]) for row in rows],
+        train_return=column("train_return"),
+        evaluation_return=column("evaluation_return"),
+        cpu_minutes=[float(row["cpu_minutes"]) for row in rows],
+    )
+
+
+Group = tuple[str, str, str]
+"""Method, task and observation."""
+
+
+def read_curves(folder: Path) -> dict[Group, list[Curve]]:
+    """Return the curves in a folder of results, by method, task and observation."""
+    groups: dict[Group, list[Curve]] = {}
+    for path in sorted(folder.glob(PATTERN)):
+        curve = read_curve(path)
+        groups.setdefault(curve.run.group, []).append(curve)
+    if not groups:
+        raise RunError(
+            f"{folder} has no curves: expected <method>/<task>-<observation>/seed-<n>.csv in it."
+        )
+    return groups
+
+
+def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
+    """Return mean and std of simple policies by task and policy; empty if there is no file."""
+    path = folder / BASELINES
+    return json.loads(path.read_text()) if path.is_file() else {}

@@ -1,0 +1,157 @@
+"""Tables of results, in Markdown."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+from operator import attrgetter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from planet_bayes.errors import RunError
+from planet_bayes.results.curves import (
+    PATTERN,
+    Curve,
+    Group,
+    RunName,
+    read_baselines,
+    read_curves,
+)
+from planet_bayes.results.experiment import option
+
+if TYPE_CHECKING:
+    from planet_bayes.config import Config
+
+NUM_LAST = 10
+"""Evaluations that a result is the median of."""
+BASELINE = "baseline"
+"""Folder of the runs without a change: the first row of a table of variants."""
+_OF_IMAGES = ("env.blur", "env.image_size", "model.image_", "model.decoder_")
+"""Settings, by the start of their names, that have no effect without images."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The last evaluations of a run, at most `NUM_LAST`."""
+
+    median: float
+    lowest: float
+    highest: float
+    count: int
+
+    @staticmethod
+    def of(curve: Curve) -> Result:
+        """Return the result of a curve; NaN if it has no evaluation."""
+        last = curve.evaluations[-NUM_LAST:]
+        values = last or [float("nan")]
+        return Result(statistics.median(values), min(values), max(values), len(last))
+
+    def __str__(self) -> str:
+        few = "" if self.count == NUM_LAST else f" of {self.count}"
+        return f"{self.median:.0f} ({self.lowest:.0f}, {self.highest:.0f}){few}"
+
+
+def table(folder: Path) -> str:
+    """Return the table of a folder of results: of its tasks, or of its variants if it has any."""
+    if any(folder.glob(PATTERN)):
+        return task_table(folder)
+    if any(folder.glob(f"*/{PATTERN}")):
+        return variant_table(folder)
+    raise RunError(
+        f"{folder} has no curves: expected [<variant>/]<method>/<task>-<observation>/seed-<n>.csv "
+        "in it."
+    )
+
+
+def task_table(folder: Path) -> str:
+    """Return one row for each task: the last evaluations of each seed, beside simple policies."""
+    levels, groups = read_baselines(folder), read_curves(folder)
+    methods = {method for method, _, _ in groups}
+    titles = ["task", "observation", "return by seed (lowest, highest)", "episodes"]
+    titles += ["hours of one core", "random", "zero"]
+    if len(methods) > 1:
+        titles.insert(0, "method")
+    lines = [_row(titles), "|" + "---|" * len(titles)]
+    for (method, task, observation), curves in groups.items():
+        known = levels.get(task, {})
+        random, zero = (
+            f"{known[policy]['mean']:.0f} ± {known[policy]['std']:.0f}" if known else ""
+            for policy in ("random", "zero")
+        )
+        cells = [
+            f"`{task}`",
+            observation,
+            "; ".join(str(Result.of(curve)) for curve in curves),
+            ", ".join(str(curve.episode[-1]) for curve in curves),
+            ", ".join(f"{curve.cpu_minutes[-1] / 60:.1f}" for curve in curves),
+            random,
+            zero,
+        ]
+        lines.append(_row([f"`{method}`", *cells] if len(methods) > 1 else cells))
+    return "\n".join(lines)
+
+
+def variant_table(folder: Path) -> str:
+    """Return one row for each variant of an experiment: the last evaluation of each seed."""
+    variants = {
+        path.name: read_curves(path) for path in folder.iterdir() if any(path.glob(PATTERN))
+    }
+    names = sorted(variants, key=lambda name: (name != BASELINE, name))
+    groups: list[Group] = sorted({group for curves in variants.values() for group in curves})
+    lines = [
+        _row(["variant", *(f"`{task}`" for _, task, _ in groups)]),
+        "|" + "---|" * (1 + len(groups)),
+    ]
+    for name in names:
+        cells = [
+            ", ".join(f"{_last(curve):.0f}" for curve in variants[name].get(group, []))
+            for group in groups
+        ]
+        lines.append(_row([name, *cells]))
+    return "\n".join(lines)
+
+
+def _last(curve: Curve) -> float:
+    return curve.evaluations[-1] if curve.evaluations else float("nan")
+
+
+def _row(cells: list[str]) -> str:
+    return f"| {' | '.join(cells)} |"
+
+
+def unlike_presets(folder: Path) -> str:
+    """Return a list of the settings in which runs differ from the nearest preset, if any do."""
+    from planet_bayes import config as configuration  # late: it imports PyTorch
+
+    found: dict[str, list[str]] = {}
+    for path in sorted(folder.glob(PATTERN.replace(".csv", ".json"))):
+        flags = departures(configuration.load(path))
+        run = RunName.of(path)
+        if flags:
+            name = f"`{run.task}` from {run.observation}, seed {run.seed}"
+            found.setdefault(flags, []).append(name)
+    return "\n".join(f"- `{flags}`: {'; '.join(names)}" for flags, names in found.items())
+
+
+def departures(config: Config) -> str:
+    """Return what to add to the command line of the nearest preset to get these settings.
+
+    Task, seed, method and what may change when a run is resumed are left out, but not the learning
+    rate and the averaging of weights.
+    """
+    from planet_bayes.config import PRESETS, differences, is_resumable
+
+    counted = ("learn.learning_rate", "learn.ema_decay")
+
+    def is_counted(name: str) -> bool:
+        return name in counted or (name not in ("task", "seed") and not is_resumable(name))
+
+    found = [
+        sorted(filter(is_counted, differences(preset.with_method(config.method), config)))
+        for preset in PRESETS.values()
+    ]
+    names = min(found, key=len)
+    if "pixels" not in config.env.sources.values():
+        names = [name for name in names if not name.startswith(_OF_IMAGES)]
+    words = [option(name, attrgetter(name)(config)) for name in names]
+    return " ".join(word for part in words for word in part)

@@ -1,0 +1,107 @@
+"""Train and resume a run, and evaluate one."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+
+from planet_bayes import config as configuration
+from planet_bayes.config import RESUMABLE, Config, is_resumable
+from planet_bayes.data.folder import RunFolder
+from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.runs.loading import Run, resolve_device
+from planet_bayes.training import Event, Trainer, checkpoint
+from planet_bayes.training.evaluation import evaluate_agent
+
+
+def num_cores() -> int:
+    """Return the number of cores that this process may use."""
+    if hasattr(os, "sched_getaffinity"):
+        return len(os.sched_getaffinity(0))
+    return os.cpu_count() or 1
+
+
+def default_folder(config: Config, root: Path = Path("runs")) -> Path:
+    """Return a folder for a new run that does not exist yet, named after its settings."""
+    task = config.task.replace("/", "_").replace(":", "-")
+    name = f"{task}-{config.env.label}-{config.method}-seed{config.seed}"
+    path, count = root / name, 1
+    while path.exists():
+        count += 1
+        path = root / f"{name}-{count}"
+    return path
+
+
+def resume_config(run: Path | str, changed: Config | None = None) -> Config:
+    """Return the configuration to resume a run with.
+
+    ``changed`` may differ from the saved one in the group ``run`` and in `RESUMABLE` only.
+    """
+    path = Path(run)
+    if checkpoint.not_begun(path):
+        saved = configuration.load(RunFolder(path).config)
+    else:
+        newest = checkpoint.latest(path)
+        if checkpoint.is_exported(newest):
+            raise RunError(
+                f"{path} is an exported agent: it can act (`planet-bayes evaluate {path}`), but it "
+                "has no episodes and no optimiser's state. Resume the run that it came from."
+            )
+        saved = checkpoint.load_config(newest)
+    return saved if changed is None else resumed(saved, changed)
+
+
+def resumed(saved: Config, changed: Config) -> Config:
+    """Return ``changed`` if a run with the settings ``saved`` may be resumed with it, or raise."""
+    for name in sorted(configuration.differences(saved, changed)):
+        if not is_resumable(name):
+            raise ConfigError(
+                f"--resume: {name} cannot be changed in a run that has begun. What can: run.*, "
+                f"{', '.join(RESUMABLE)}."
+            )
+    return changed
+
+
+def train(
+    config: Config,
+    path: Path | str | None = None,
+    *,
+    resume: bool = False,
+    should_stop: Callable[[], bool] = lambda: False,
+    report: Callable[[Event], None] = lambda event: None,
+) -> tuple[Path, bool]:
+    """Train to the end, or until ``should_stop``; return the run's folder and whether it ended.
+
+    To resume a run, pass its folder, ``resume=True`` and `resume_config` of the folder.
+    """
+    if resume and path is None:
+        raise RunError("resume: name the run's folder.")
+    folder = default_folder(config) if path is None else Path(path)
+    spare = 1 if config.collect.overlap else 0  # for the process that collects
+    threads = config.run.threads or max(1, num_cores() - spare)
+    config = dataclasses.replace(config, run=dataclasses.replace(config.run, threads=threads))
+    torch.set_num_threads(threads)
+    trainer = Trainer(
+        config,
+        folder,
+        resume=resume,
+        should_stop=should_stop,
+        report=report,
+        device=resolve_device(config.run.device),
+    )
+    return folder, trainer.train()
+
+
+def evaluate(run: Run, episodes: int = 5, starts: int = 0) -> list[float]:
+    """Return the returns of noise-free episodes; ``starts`` numbers the set of starts."""
+    if episodes < 1:
+        raise ConfigError(f"episodes must be at least 1, got {episodes}.")
+    if not run.config.run.single_environment:
+        return evaluate_agent(run.config, run.agent, episodes, starts)
+    with contextlib.closing(run.make_env()) as env:
+        return evaluate_agent(run.config, run.agent, episodes, starts, env=env)

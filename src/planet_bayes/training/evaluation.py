@@ -1,0 +1,49 @@
+"""Evaluation: noise-free episodes from numbered sets of starts."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from typing import Any
+
+import gymnasium
+
+from planet_bayes.agent import Agent
+from planet_bayes.config import Config
+from planet_bayes.envs import make_env
+from planet_bayes.rng import integer_seed, torch_stream
+from planet_bayes.training.collect import never, play
+
+
+def evaluate_agent(
+    config: Config,
+    agent: Agent,
+    episodes: int,
+    starts: int,
+    should_stop: Callable[[], bool] = never,
+    env: gymnasium.Env[Any, Any] | None = None,
+) -> list[float]:
+    """Return the returns of noise-free episodes.
+
+    Args:
+        config: The run's settings.
+        agent: The agent.
+        episodes: How many.
+        starts: Number of the set of starts.
+        should_stop: Whether to stop.
+        env: An environment to play all episodes in, one after the other. None: the episodes are
+            played at the same time, in fresh environments, and planned as one batch.
+    """
+    seeds = [
+        integer_seed(config.seed, "evaluate-environment", starts, index)
+        for index in range(episodes)
+    ]
+    generator = torch_stream(config.seed, "evaluate-agent", starts, device=agent.device)
+    if env is not None:
+        return [play([env], agent, [seed], generator, should_stop)[0] for seed in seeds]
+    with contextlib.ExitStack() as stack:
+        envs: list[gymnasium.Env[Any, Any]] = [
+            stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
+            for _ in range(episodes)
+        ]
+        return play(envs, agent, seeds, generator, should_stop)

@@ -1,0 +1,195 @@
+"""One sitting of a run: its environment, model, files and counters, from opening to closing."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from planet_bayes import config as configuration
+from planet_bayes.agent import Agent
+from planet_bayes.config import Config
+from planet_bayes.data import files
+from planet_bayes.data.folder import RunFolder
+from planet_bayes.data.replay import Replay
+from planet_bayes.envs import NamedObservations, make_env
+from planet_bayes.errors import RunError
+from planet_bayes.machine import machine
+from planet_bayes.training import checkpoint, weights
+from planet_bayes.training.build import build_model
+from planet_bayes.training.collect import collect_random
+from planet_bayes.training.events import Problem, Report
+from planet_bayes.training.learner import Learner
+from planet_bayes.training.metrics import Metrics
+from planet_bayes.training.overlap import Collector
+from planet_bayes.training.progress import Clock, Progress
+from planet_bayes.training.restore import State, find_state
+
+
+class Session:
+    """The open resources and the position of a run. Use it as a context manager.
+
+    Entering makes the environment, takes the folder's lock, and restores the newest state or
+    writes the first checkpoint. Leaving releases everything.
+    """
+
+    env: NamedObservations
+    learner: Learner
+    agent: Agent
+    replay: Replay
+    metrics: Metrics
+    clock: Clock
+
+    def __init__(
+        self,
+        config: Config,
+        path: Path,
+        resume: bool,
+        should_stop: Callable[[], bool],
+        report: Report,
+        device: torch.device | str,
+    ) -> None:
+        self.config, self.folder = config, RunFolder(path)
+        self.should_stop, self.report, self.device = should_stop, report, device
+        self.progress = Progress()
+        self.actor: dict[str, Tensor] | None = None
+        self.collector: Collector | None = None
+        self._resume = resume
+        self._saved: tuple[int, int, int] | None = None
+        self._resources = contextlib.ExitStack()
+
+    def __enter__(self) -> Session:
+        with contextlib.ExitStack() as stack:
+            self._open(stack)
+            self._resources = stack.pop_all()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._resources.__exit__(kind, error, trace)
+
+    def _open(self, stack: contextlib.ExitStack) -> None:
+        config, folder = self.config, self.folder
+        if not self._resume and (folder.config.exists() or folder.checkpoints.exists()):
+            raise RunError(f"{folder.path} already holds a run; resume it or name another folder.")
+        resume = self._resume and not checkpoint.not_begun(folder.path)
+        self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
+        signature = self.env.signature
+        self.learner = Learner(build_model(config, signature, self.device), config)
+        self.agent = Agent(self.learner.acting_model, signature, config.planner)
+        if not resume:
+            self._start_collector(stack)  # a failure here leaves no folder behind
+        folder.path.mkdir(parents=True, exist_ok=True)
+        stack.enter_context(files.lock(folder.path))
+        self.replay = Replay(
+            folder.episodes, int(config.run.replay_ram * 1e9), next(iter(signature.observation))
+        )
+        if resume:
+            self._restore()
+            self._start_collector(stack)
+        else:
+            configuration.save(config, folder.config)  # before anything else
+        files.remove_partials(
+            folder.path, *(path.name for path in (folder.config, folder.metrics, folder.table))
+        )
+        files.remove_partials(folder.checkpoints)
+        self.metrics = stack.enter_context(
+            contextlib.closing(Metrics(folder.path, self.progress.metrics))
+        )
+        self.clock = Clock(self.progress)
+        if self._saved is None:
+            self.save()  # so that there is something to resume, whatever happens next
+            files.sync(folder.path)
+        if resume:
+            configuration.save(config, folder.config)
+
+    def _start_collector(self, stack: contextlib.ExitStack) -> None:
+        if self.config.collect.overlap and not self.is_last_iteration:
+            self.collector = Collector(
+                self.config, self.agent.signature, self.learner.device, self.should_stop
+            )
+            stack.callback(self.collector.close)
+
+    def _restore(self) -> None:
+        """Load the state to resume from, and repair what can be repaired."""
+        seed_episodes = self.config.collect.seed_episodes
+        state = find_state(self.folder.path, self.replay, seed_episodes, self.learner.device)
+        self._check_signature(state)
+        self.progress = state.progress
+        weights.load_learner(state.checkpoint, self.learner)
+        if self.config.collect.overlap and self.progress.updates_since_episode:
+            self.actor = weights.load_actor(state.checkpoint, self.learner.acting_model)
+        if not self.is_last_iteration:
+            # A run that had ended goes on: its last row, without an episode, is done again.
+            rows = min(self.progress.metrics, self.iteration)
+            self.progress = dataclasses.replace(self.progress, metrics=rows)
+        if state.exact and self.progress == state.progress and self.config == state.config:
+            self._saved = self._position  # else it is saved at once, as it is now
+        for path in state.newer:
+            files.set_aside(path)  # so that they are not taken for the newest
+        warnings = list(state.warnings)
+        for index in state.remake:
+            episode = collect_random(self.config, self.env, self.agent.signature, index)
+            if not self.replay.replace(index, episode):
+                warnings.append(f"{self.replay.path(index)} has changed: it is not the same again.")
+        self.replay.restore(self.progress.episodes, state.lost)
+        for message in warnings:
+            self.report(Problem(message))
+
+    def _check_signature(self, state: State) -> None:
+        saved = checkpoint.load_signature(state.checkpoint)
+        if saved is not None and saved != self.agent.signature:
+            raise RunError(
+                f"{self.config.task} has changed since the run began: the run has the signature "
+                f"{saved}, the environment now has {self.agent.signature}."
+            )
+
+    @property
+    def iteration(self) -> int:
+        """Number of the current iteration: episodes collected with the agent."""
+        return max(0, self.progress.episodes - self.config.collect.seed_episodes)
+
+    @property
+    def is_last_iteration(self) -> bool:
+        """Whether all episodes are collected; the last iteration learns and evaluates only."""
+        return self.iteration >= self.config.collect.episodes
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last iteration is done."""
+        return self.progress.metrics > self.config.collect.episodes
+
+    @property
+    def _position(self) -> tuple[int, int, int]:
+        """What distinguishes the state from any other of the run."""
+        return self.progress.episodes, self.progress.updates, self.progress.metrics
+
+    def advance(self, **changes: Any) -> None:
+        """Change counters."""
+        self.progress = dataclasses.replace(self.progress, **changes)
+
+    def save(self) -> None:
+        """Write a checkpoint of the present state, unless there is one."""
+        if self._saved == self._position:
+            return
+        self.advance(
+            **self.clock.times(),
+            metrics_digest=self.metrics.digest,
+            machine=machine(self.learner.device),
+        )
+        # Right after an episode the collecting process has the same weights as the model.
+        actor = self.actor if self.progress.updates_since_episode else None
+        checkpoint.save(
+            self.folder.path, self.config, self.agent.signature, self.learner, self.progress, actor
+        )
+        self._saved = self._position
