@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from mkdocs.structure.files import Files
 
 ROOT = Path(__file__).parent.parent
-CURVES = ("results/benchmark/curves.png", "results/learns/curves.png")
-"""Where the learning curves of the benchmark are: the first of these that exists."""
+CURVES = ROOT / "results" / "benchmark" / "curves.png"
+"""The learning curves of the benchmark."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,11 +57,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 
     for path, text in pages().items():
         files.append(File.generated(config, path, content=text))
-    for name in CURVES:
-        if (ROOT / name).is_file():
-            target = "images/benchmark-curves.png"
-            files.append(File.generated(config, target, abs_src_path=str(ROOT / name)))
-            break
+    target = "images/benchmark-curves.png"
+    files.append(File.generated(config, target, abs_src_path=str(CURVES)))
     return files
 
 

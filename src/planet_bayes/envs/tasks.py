@@ -45,7 +45,7 @@ class TaskSpec:
     speed_entry: int | None = None
     """Entry of the first velocity observation that is the forward speed, where the reward is about
     speed. It is the only velocity among the sensors. Positions are relative to the body, so they
-    say little about it (docs/lab-notes.md), while an image shows the ground move."""
+    say little about it, while an image shows the ground move (see the lab notebook, cheetah)."""
 
     angle_entry: int | None = None
     """Entry of the suite's `position` that is an angle without bounds. The sensors are its cosine
