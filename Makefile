@@ -14,7 +14,6 @@ test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
-	$(BIN)/mypy --allow-untyped-defs --allow-incomplete-defs tests examples
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 docs: setup

@@ -6,6 +6,8 @@ Each key of a Dict observation can be an input of the agent. Train on both with:
         --env.observation camera joints
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 import gymnasium
 import numpy as np
 from gymnasium.spaces import Box, Dict

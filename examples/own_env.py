@@ -3,6 +3,8 @@
 Train on it with:  planet-bayes train --task examples.own_env:make --env.observation state
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 import gymnasium
 import numpy as np
 from gymnasium.wrappers import TimeLimit

@@ -4,6 +4,8 @@ Both ways around the post are equally good. CEM's single Gaussian has to choose 
 mixture can keep both. Run:  python examples/plan_in_your_own_model.py
 """
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 import torch
 
 from planet_bayes.planner import Bounds, cem, paets, plan

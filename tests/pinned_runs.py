@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import shutil
 import sys
 from collections.abc import Iterable
 from pathlib import Path
@@ -24,6 +25,9 @@ from planet_bayes.data.rows import read_metrics
 from planet_bayes.envs import EnvConfig
 from planet_bayes.training import checkpoint
 from tiny_run import TINY, replaced
+
+OLD = Path(__file__).parent / "data" / "format-0.1"
+"""Runs that version 0.1 began and did not end, and an agent that it exported."""
 
 PORTABLE = {
     "ATEN_CPU_CAPABILITY": "default",
@@ -103,13 +107,21 @@ def hashes(run: Path) -> dict[str, str]:
 
 
 def main(folder: Path) -> None:
-    """Train every run and print the hashes as JSON."""
+    """Train every run, go on with those of version 0.1, and print the results as JSON."""
     torch.set_num_threads(1)
-    found = {}
+    trained, resumed = {}, {}
     for name, config in configurations().items():
         path, ended = runs.train(config, folder / name)
         assert ended
-        found[name] = hashes(path)
+        trained[name] = hashes(path)
+    for name in ("sensors", "pixels"):
+        path = folder / f"old-{name}"
+        shutil.copytree(OLD / name, path)
+        runs.train(runs.resume_config(path), path, resume=True)
+        resumed[name] = hashes(path)
+    shutil.copytree(OLD / "exported-planet", folder / "old-agent")
+    evaluated = runs.evaluate(runs.load_run(folder / "old-agent", device="cpu"), 2)
+    found = {"trained": trained, "resumed": resumed, "evaluated": evaluated}
     print(json.dumps(found, indent=2))
 
 

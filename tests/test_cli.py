@@ -49,7 +49,9 @@ def newest_progress(run: Path) -> Progress:
     return load_progress(CheckpointFolder(checkpoint.latest(run)).progress)
 
 
-def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
+def test_train_stop_resume_evaluate(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     """Ctrl-C while it learns, continue, and end as a run that was never stopped."""
     words = ["train", *TINY, "--collect.episodes", "2", "--learn.updates-per-episode", "150"]
     whole = start(*words, "--run", "whole", cwd=tmp_path)
@@ -73,14 +75,15 @@ def test_train_stop_resume_evaluate(tmp_path: Path) -> None:
     assert "metrics.csv" in output
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
-    code, output = finish(start("train", "--resume", "whole", cwd=tmp_path))
-    assert code == 0, output
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--resume", "whole"]) == 0
+    output = capsys.readouterr().out
     assert "whole was finished before, after 2 episodes" in output
     assert "train --resume whole --collect.episodes 4" in output
     assert "done." not in output
 
-    code, output = finish(start("evaluate", "whole", "--episodes", "2", cwd=tmp_path))
-    assert code == 0, output
+    assert cli.main(["evaluate", "whole", "--episodes", "2"]) == 0
+    output = capsys.readouterr().out
     assert "toy_reach, after 2 episodes\n" in output  # seed episodes do not count
     assert "random actions" in output
     result = json.loads((tmp_path / "whole" / "evaluation.json").read_text())

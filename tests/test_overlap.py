@@ -1,5 +1,7 @@
 """Collecting beside learning: the same to the bit whatever happens, and nothing left behind."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 import contextlib
 import dataclasses
 import multiprocessing

@@ -1,5 +1,7 @@
 """CMA-ES: convergence, step size and the floor of the std."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import torch

@@ -1,5 +1,7 @@
 """Settings: each changes something, and bad ones are refused."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import dataclasses

@@ -1,5 +1,7 @@
 """One Gaussian: refit, density, start and warm start."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import math

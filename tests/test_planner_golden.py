@@ -1,5 +1,7 @@
 """The planner against the NumPy reference, which is fed the same noise."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import numpy as np

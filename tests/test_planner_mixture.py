@@ -1,5 +1,7 @@
 """The mixture: two peaks, starved components, warm start."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """Optimalities: weights by hand, by property, and for returns that are not finite."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import math

@@ -1,5 +1,7 @@
 """Bounds."""
 
+# mypy: allow-untyped-defs, allow-incomplete-defs
+
 from __future__ import annotations
 
 import pytest

@@ -96,7 +96,7 @@ class Collector:
                     reply,
                 )
         except Stopped:
-            pass  # whoever asks for an episode is told again
+            pass  # the caller finds out when it asks for an episode
         except BaseException:
             self.close()
             raise
