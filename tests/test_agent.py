@@ -142,7 +142,7 @@ def test_observations_of_a_wrong_shape_are_refused(modalities: Modalities) -> No
         with pytest.raises(ObservationError, match=f"{name!r} is missing"):
             agent.act(agent.initial(), [partial], seeded(0))
     with pytest.raises(ObservationError, match="expected a dict with the keys"):
-        agent.act(agent.initial(), views[0], seeded(0))  # type: ignore[arg-type]
+        agent.act(agent.initial(), ["view"], seeded(0))  # type: ignore[list-item]
     for batch_size, given in ((1, views), (2, views[:1])):
         with pytest.raises(ValueError, match=f"expected {batch_size}, one for each environment"):
             agent.act(agent.initial(batch_size), given, seeded(0))
@@ -201,3 +201,10 @@ def test_all_methods_imagine_as_many_trajectories(name: str) -> None:
     views = make_observations(VECTOR, 1, 1)
     _, _, diagnostics = agent.act(agent.initial(), views, seeded(0))
     assert diagnostics.returns.shape == (1, 60 // members, members)
+
+
+def test_one_observation_without_its_list_is_refused() -> None:
+    agent = make_agent(2)
+    (view,) = make_observations(VECTOR, 1, 0)
+    with pytest.raises(ObservationError, match=r"write \[observation\]"):
+        agent.act(agent.initial(), view, seeded(0))  # type: ignore[arg-type]

@@ -162,3 +162,9 @@ def test_imports_are_light(code: str, absent: tuple[str, ...]) -> None:
         [sys.executable, "-c", check], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_messages_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:
+    """Neither emoji nor markup: a task is called module:function."""
+    assert cli.main(["train", "--task", "nowhere:boom:[red]"]) == 2
+    assert "nowhere:boom:[red]" in capsys.readouterr().err

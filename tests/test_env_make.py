@@ -178,3 +178,11 @@ def test_an_environment_that_is_accepted_stays_open(own: Callable[..., str]) -> 
     assert env.unwrapped.closes == 0  # type: ignore[attr-defined]
     env.close()
     assert env.unwrapped.closes == 1  # type: ignore[attr-defined]
+
+
+def test_a_missing_suite_is_named_with_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delitem(sys.modules, "planet_bayes.envs.suite", raising=False)
+    monkeypatch.delattr("planet_bayes.envs.suite", raising=False)
+    monkeypatch.setitem(sys.modules, "dm_control", None)
+    with pytest.raises(EnvError, match=r'dm_control is not installed.*pip install "\.\[suite\]"'):
+        make_env("cartpole_swingup", STATE)

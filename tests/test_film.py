@@ -56,6 +56,8 @@ def test_a_film_has_frames_and_runs(tmp_path: Path, capsys: pytest.CaptureFixtur
             FilmOptions(**wrong)
     assert cli.main(["film", str(tmp_path / "none.gif")]) == 2
     assert "at least one run" in capsys.readouterr().err
+    assert cli.main(["film", "film.mp4", "nowhere"]) == 2
+    assert "film.mp4 does not end in .gif" in capsys.readouterr().err
 
 
 def test_an_agent_that_sees_images_is_shown_with_its_view(tiny: Config, tmp_path: Path) -> None:

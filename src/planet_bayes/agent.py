@@ -79,6 +79,11 @@ class Agent:
             diagnostics.
         """
         deadline = None if time_budget is None else Deadline(time_budget)
+        if isinstance(observations, Mapping):
+            raise ObservationError(
+                "observations: expected a list with a dict for each environment, got one dict; "
+                "write [observation]."
+            )
         prepared = [self.signature.prepare(raw) for raw in observations]
         return self.act_on_prepared(carry, prepared, generator, exploration, deadline)
 

@@ -30,7 +30,7 @@ _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    console = Console(highlight=False, markup=False)
+    console = Console(highlight=False, markup=False, emoji=False)
     try:
         return _run(words, console)
     except BrokenPipeError:  # the reader has left, as in `planet-bayes table … | head`
@@ -103,7 +103,7 @@ def _list_commands(console: Console) -> None:
 
 
 def _failed(message: str) -> int:
-    errors = Console(stderr=True, highlight=False)
+    errors = Console(stderr=True, highlight=False, emoji=False)
     errors.print("[red]error:[/]", end=" ")
     errors.print(message, soft_wrap=True, markup=False)
     return 2

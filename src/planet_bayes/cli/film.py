@@ -33,6 +33,8 @@ class Film:
 
         if not self.folders:
             raise ConfigError("name at least one run to film.")
+        if self.target.suffix != ".gif":
+            raise ConfigError(f"the animation is a GIF; {self.target} does not end in .gif.")
         films = []
         for path in self.folders:
             run = runs.load_run(path, device="cpu")
@@ -41,4 +43,5 @@ class Film:
             console.print(f"{path}: return {total:.0f} in the whole episode", soft_wrap=True)
             films.append(frames)
         write_gif(np.concatenate(films, axis=2), self.target, self.options.rate)
+        console.print(f"written: {self.target}", soft_wrap=True)
         return 0

@@ -92,6 +92,11 @@ def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasi
     # Imported late: the toy and the user's own environments do not need dm_control.
     try:
         from planet_bayes.envs import suite
+    except ModuleNotFoundError as error:
+        raise EnvError(
+            f"{task}: {error.name} is not installed, which tasks of the control suite need. From a "
+            'checkout: pip install ".[suite]".'
+        ) from error
     except Exception as error:  # a missing OpenGL backend raises many kinds of errors
         raise EnvError(
             f"{task}: could not load dm_control ({type(error).__name__}: {error}). {gl.advice()}"
