@@ -14,10 +14,8 @@ from torch import Generator, Tensor, nn
 from planet_bayes.models.config import LossConfig, ModelConfig
 from planet_bayes.models.layers import glorot_, mlp
 from planet_bayes.models.losses import masked_mean, squared_error
+from planet_bayes.models.scaling import divisor
 from planet_bayes.types import Moments, SequenceBatch
-
-MIN_OBSERVED_STD = 1e-6
-"""A smaller std means that the reward has not changed yet; it is then not scaled."""
 
 
 class Head(Protocol):
@@ -76,8 +74,7 @@ class RewardHead(nn.Module):
     def rescale(self, moments: Mapping[str, Moments]) -> None:
         """Take the std of the reward."""
         if self.normalise:
-            std = moments["reward"].std
-            self.std.copy_(torch.where(std > MIN_OBSERVED_STD, std, 1.0))
+            self.std.copy_(divisor(moments["reward"].std))
 
 
 HEADS: dict[str, HeadFactory] = {"reward": RewardHead}

@@ -47,6 +47,17 @@ def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
     return (values * mask).sum((1, 2)) / mask.sum((1, 2)).clamp(min=1)
 
 
+def decoding_error(decoded: Tensor, inputs: Tensor, index: Tensor, weight: Tensor) -> Tensor:
+    """Return each particle's weighted squared error ``[P]`` of ``decoded`` ``[P, F, ...]``.
+
+    ``index`` and ``weight``, ``[P, F]``, select and weight the entry of ``inputs``
+    ``[P or 1, N, ...]`` that each must match.
+    """
+    row = torch.arange(len(decoded), device=index.device).unsqueeze(-1)
+    target = inputs[row if inputs.shape[0] > 1 else 0, index]
+    return (squared_error(target, decoded, target.ndim - 2) * weight).sum(-1)
+
+
 def decoded_frames(
     mask: Tensor, members: int, fraction: float, generator: torch.Generator
 ) -> tuple[Tensor, Tensor]:

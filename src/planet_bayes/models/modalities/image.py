@@ -21,8 +21,9 @@ from planet_bayes.errors import ConfigError
 from planet_bayes.models.config import ModelConfig
 from planet_bayes.models.kernels import fast_path, frames
 from planet_bayes.models.layers import IMAGE_SIZES, glorot_, image_decoder, image_encoder
-from planet_bayes.models.losses import squared_error
+from planet_bayes.models.losses import decoding_error
 from planet_bayes.models.modalities.panels import square
+from planet_bayes.models.scaling import divisor
 from planet_bayes.types import Moments
 
 PIXEL_BITS = 8
@@ -31,8 +32,6 @@ IMAGE_WEIGHT_IN_SENSORS = 30.0
 """A normalised image counts in the objective as this many sensors, whatever its size."""
 PIXEL_VARIANCE_FLOOR = 0.25
 """Fraction of the pixels' mean variance that is added to the variance of each."""
-MIN_OBSERVED_STD = 1e-6
-"""A smaller std means that a pixel has not changed yet; it is then not scaled."""
 
 
 @dataclass(frozen=True)
@@ -152,9 +151,7 @@ class ImageNetwork(nn.Module):
             return frames.decoding_error(
                 self.decoder, features, inputs, index, weight, self.decoder_chunk
             )
-        row = torch.arange(len(features), device=index.device).unsqueeze(-1)
-        target = inputs[row if inputs.shape[0] > 1 else 0, index]
-        return (squared_error(target, self.decode(features), 3) * weight).sum(-1)
+        return decoding_error(self.decode(features), inputs, index, weight)
 
     @torch.no_grad()
     def rescale(self, moments: Moments) -> None:
@@ -162,7 +159,7 @@ class ImageNetwork(nn.Module):
         if self.normalise:
             std = pixel_scale(moments.std.movedim(-1, 0) / PIXEL_LEVELS)
             self.mean.copy_(centred(moments.mean.movedim(-1, 0)))
-            self.std.copy_(torch.where(std > MIN_OBSERVED_STD, std, 1.0))
+            self.std.copy_(divisor(std))
 
 
 def quantised(observation: Tensor, bits: int, generator: Generator) -> Tensor:

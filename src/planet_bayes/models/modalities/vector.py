@@ -13,16 +13,15 @@ from torch import Generator, Tensor, nn
 from planet_bayes.errors import ConfigError
 from planet_bayes.models.config import ModelConfig
 from planet_bayes.models.layers import glorot_, mlp, vector_encoder
-from planet_bayes.models.losses import squared_error
+from planet_bayes.models.losses import decoding_error
 from planet_bayes.models.modalities.panels import traces
+from planet_bayes.models.scaling import divisor
 from planet_bayes.types import Moments
 
 VECTOR_LAYERS = 2
 """Dense layers of encoder and decoder."""
 SENSOR_CLIP_STDS = 10.0
 """Normalised sensors are clipped at this many stds from their mean."""
-MIN_OBSERVED_STD = 1e-6
-"""A smaller std means that the quantity has not moved yet; it is then not scaled."""
 
 
 @dataclass(frozen=True)
@@ -140,13 +139,11 @@ class VectorNetwork(nn.Module):
 
     def error(self, features: Tensor, inputs: Tensor, index: Tensor, weight: Tensor) -> Tensor:
         """Return each particle's weighted squared error ``[P]``."""
-        row = torch.arange(len(features), device=index.device).unsqueeze(-1)
-        target = inputs[row if inputs.shape[0] > 1 else 0, index]
-        return (squared_error(target, self.decode(features), 1) * weight).sum(-1)
+        return decoding_error(self.decode(features), inputs, index, weight)
 
     @torch.no_grad()
     def rescale(self, moments: Moments) -> None:
         """Take mean and std of each sensor; one that has not moved yet keeps its size."""
         if self.normalise:
             self.mean.copy_(moments.mean)
-            self.std.copy_(torch.where(moments.std > MIN_OBSERVED_STD, moments.std, 1.0))
+            self.std.copy_(divisor(moments.std))
