@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NoReturn, cast
 
-import torch._dynamo
-
 from planet_bayes import runs
 from planet_bayes.config import Config
 from planet_bayes.training import loop
@@ -30,9 +28,6 @@ from tiny_run import TINY, replaced
 LONGEST = 120.0  # seconds of a sitting; longer is a hang
 
 loop.film = lambda run: None  # a film reads the state and changes nothing of it
-
-# PyTorch imports this at the first update: seconds that each sitting would spend again.
-assert torch._dynamo is not None
 
 CONFIG = replaced(
     TINY,

@@ -157,7 +157,7 @@ def test_a_loss_that_is_not_finite_changes_nothing(
     learner = Learner(build(2), make_config(2, batch_size=4, sequence_length=5, ema_decay=0.9))
     learner.update(replay, 0)
     before, acting = weights_of(learner.model), weights_of(learner.acting_model)
-    moments = copy.deepcopy(learner.optimiser.state_dict()["state"])
+    moments = copy.deepcopy(list(learner.optimiser.state.values()))
     loss = learner.model.loss
 
     def broken(*arguments: Any) -> Any:
@@ -172,8 +172,8 @@ def test_a_loss_that_is_not_finite_changes_nothing(
     assert all(torch.equal(before[name], after[name]) for name in before)
     after = weights_of(learner.acting_model)
     assert all(torch.equal(acting[name], after[name]) for name in acting)
-    for key, values in learner.optimiser.state_dict()["state"].items():
-        assert all(torch.equal(values[name], moments[key][name]) for name in values)
+    for values, earlier in zip(learner.optimiser.state.values(), moments, strict=True):
+        assert all(torch.equal(values[name], earlier[name]) for name in values)
 
 
 def test_the_acting_weights_are_a_moving_average(tmp_path: Path) -> None:

@@ -14,10 +14,9 @@ from planet_bayes.data.replay import Replay
 from planet_bayes.errors import NumericalError
 from planet_bayes.models import WorldModel
 from planet_bayes.rng import numpy_stream, torch_stream
+from planet_bayes.training.adam import Adam
 from planet_bayes.types import SequenceBatch
 
-ADAM_EPSILON = 1e-4
-"""PlaNet's."""
 MAX_GRADIENT_NORM = 1000.0
 """PlaNet's. The norm is over the weights of all particles and the shared networks."""
 
@@ -32,9 +31,7 @@ class Learner:
     def __init__(self, model: WorldModel, config: Config) -> None:
         self.model, self.config, self.device = model, config, model.device
         self.acting_model = copy.deepcopy(model).eval() if config.learn.ema_decay else model
-        self.optimiser = torch.optim.Adam(
-            model.parameters(), lr=config.learn.learning_rate, eps=ADAM_EPSILON, fused=True
-        )
+        self.optimiser = Adam(model.parameters(), config.learn.learning_rate)
 
     def sample(self, replay: Replay, number: int) -> SequenceBatch:
         """Draw the batch of update ``number`` as ``learn.batch_sharing`` says."""
@@ -68,7 +65,7 @@ class Learner:
         batch = self.sample(replay, number)
         generator = torch_stream(self.config.seed, "learn", number, device=self.device)
         terms = self.model.loss(batch, self.config.loss, generator)
-        self.optimiser.zero_grad(set_to_none=True)
+        self.model.zero_grad(set_to_none=True)
         terms["total"].sum().backward()
         norm = nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRADIENT_NORM)
         values = _as_floats(terms, norm)
