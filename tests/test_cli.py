@@ -53,7 +53,7 @@ def test_train_stop_resume_evaluate(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Ctrl-C while it learns, continue, and end as a run that was never stopped."""
-    words = ["train", *TINY, "--collect.episodes", "2", "--learn.updates-per-episode", "150"]
+    words = ["train", *TINY, "--collect.episodes", "2", "--learn.updates-per-episode", "80"]
     whole = start(*words, "--run", "whole", cwd=tmp_path)
     stopped = start(*words, "--run", "stopped", cwd=tmp_path)
     metrics = tmp_path / "stopped" / "metrics.jsonl"

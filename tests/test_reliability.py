@@ -343,6 +343,19 @@ class Bomb:
         return Path.touch, (self.path,)
 
 
+def resume_for_one_update(run: Path) -> None:
+    """Read all that a resumed run reads: settings, weights, episodes, metrics."""
+    updated = False
+
+    def report(event: Event) -> None:
+        nonlocal updated
+        updated |= isinstance(event, Updated)
+
+    runs.train(
+        runs.resume_config(run), run, resume=True, report=report, should_stop=lambda: updated
+    )
+
+
 @pytest.mark.parametrize("sums", ["as they were", "made to fit"])
 def test_a_pickle_under_any_of_our_names_does_not_run(
     stopped: Path, tmp_path: Path, sums: str
@@ -364,7 +377,7 @@ def test_a_pickle_under_any_of_our_names_does_not_run(
                 if path.name != files.SUMS
             ]
             (folder / files.SUMS).write_text("".join(lines))
-        for use in (runs.load_run, resume):
+        for use in (runs.load_run, resume_for_one_update):
             with contextlib.suppress(PlanetBayesError):  # anything else fails the test
                 use(run)
         assert not touched.exists(), name
