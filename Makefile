@@ -30,7 +30,7 @@ setup: $(VENV)/.installed rendering
 
 # Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
 # Without --no-compile, pip spends a third of the time on modules that nobody imports.
-$(VENV)/.installed: pyproject.toml constraints.txt
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py src/planet_bayes/models/kernels/native.cpp
 	@echo "setting up $(VENV) (some minutes, the first time) …"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "the control suite needs Python 3.11 or 3.12; run: make PYTHON=python3.11 …")'
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
@@ -43,4 +43,4 @@ rendering: $(VENV)/.installed
 	@sh scripts/rendering.sh $(BIN)/python
 
 clean:
-	rm -rf $(VENV) build src/*.egg-info .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) build src/*.egg-info src/planet_bayes/models/kernels/*.so .mypy_cache .pytest_cache .ruff_cache

@@ -34,6 +34,7 @@ PORTABLE = {
     "MKL_CBWR": "COMPATIBLE",
     "ONEDNN_MAX_CPU_ISA": "SSE41",
     "OMP_NUM_THREADS": "1",
+    "PLANET_BAYES_KERNEL": "torch",
 }
 
 

@@ -16,7 +16,7 @@ BASE = {"checks", "errors", "lazy", "machine", "rng", "spaces", "types"}
 ALLOWED = {
     "errors": set(),
     "lazy": set(),
-    "machine": set(),
+    "machine": {"models"},
     "rng": set(),
     "types": set(),
     "checks": {"errors"},

@@ -18,7 +18,9 @@ from planet_bayes.bench.memory import PeakMemory
 from planet_bayes.cli import main
 from planet_bayes.config import PRESETS
 from planet_bayes.models import Image, LossConfig, Modality, ModelConfig, Vector, WorldModel
+from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.kernels import frames as kernel
+from planet_bayes.models.kernels import native
 from planet_bayes.models.layers import Deconv
 from planet_bayes.models.losses import squared_error
 from planet_bayes.types import Belief, SequenceBatch
@@ -65,7 +67,10 @@ def counted(work: object) -> float:
     return counter.get_total_flops()
 
 
-def test_the_arithmetic_of_imagining_is_what_pytorch_counts() -> None:
+def test_the_arithmetic_of_imagining_is_what_pytorch_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv(native.VARIABLE, "torch")
     model = build({"sensors": Vector(4)})
     belief = Belief(torch.zeros(2, 1, 12), torch.zeros(2, 1, 5))
     actions = torch.zeros(1, 7, 6, ACTIONS)
@@ -125,13 +130,13 @@ def test_the_arithmetic_of_a_plan_counts_every_candidate(
     planner = dataclasses.replace(TINY_RUN.planner, num_trajectories=200, candidate_decay=decay)
     config = dataclasses.replace(TINY_RUN, planner=planner)
     imagined: list[int] = []
-    imagine = WorldModel.imagine
+    imagine = Imagination.imagine
 
-    def watch(model: WorldModel, state: Belief, actions: Tensor, generator: Any) -> Tensor:
+    def watch(model: Imagination, state: Belief, actions: Tensor, generator: Any) -> Tensor:
         imagined.append(actions.shape[1])
         return imagine(model, state, actions, generator)
 
-    monkeypatch.setattr(WorldModel, "imagine", watch)
+    monkeypatch.setattr(Imagination, "imagine", watch)
     work, operations = planning(config, 2, ACTIONS)
     assert imagined == []
     work()

@@ -18,6 +18,7 @@ from planet_bayes import agent as agents
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.models import Vector, WorldModel
+from planet_bayes.models.imagination import Imagination
 from planet_bayes.planner import (
     METHODS,
     OPTIMALITIES,
@@ -234,7 +235,7 @@ def test_the_agent_passes_on_what_filtering_leaves(
         return plan(*args, **options)
 
     monkeypatch.setattr(agent.model, "filter", slowed(clock, agent.model.filter, filtering))
-    monkeypatch.setattr(agent.model, "imagine", slowed(clock, agent.model.imagine, 1.0))
+    monkeypatch.setattr(Imagination, "imagine", slowed(clock, Imagination.imagine, 1.0))
     monkeypatch.setattr(agents, "plan", watched)
     view = [{"sensors": np.zeros(3)}]
     action, _, seen = agent.act(agent.initial(), view, seeded(), 0.1, time_budget=budget)

@@ -1,14 +1,19 @@
 """The wheel without extras: the planner, with PyTorch and NumPy and nothing else."""
 
 import importlib.metadata
+import os
 import re
 import shutil
 import subprocess
 import sys
 import venv
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 import pytest
+
+from planet_bayes.models.kernels import native
 
 REPOSITORY = Path(__file__).parent.parent
 
@@ -28,8 +33,15 @@ print(float(result.action.max()))
 """
 
 
-def run(*command: str | Path, cwd: Path | None = None) -> str:
-    result = subprocess.run(list(map(str, command)), capture_output=True, text=True, cwd=cwd)
+def run(
+    *command: str | Path,
+    cwd: Path | None = None,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> str:
+    words = list(map(str, command))
+    result = subprocess.run(
+        words, capture_output=True, text=True, cwd=cwd, env={**os.environ, **environment}
+    )
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -51,17 +63,22 @@ def requirements(name: str) -> set[str]:
     return found
 
 
-@pytest.fixture(scope="module")
-def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("wheel")
+def build_wheel(folder: Path, environment: Mapping[str, str] = MappingProxyType({})) -> Path:
+    """Return a wheel, built with variables added to the environment."""
     source = folder / "source"
-    shutil.copytree(REPOSITORY / "src", source / "src", ignore=shutil.ignore_patterns("*.egg-info"))
-    for name in ("pyproject.toml", "README.md", "LICENSE"):
+    left_out = shutil.ignore_patterns("*.egg-info", "*.so", "__pycache__")
+    shutil.copytree(REPOSITORY / "src", source / "src", ignore=left_out)
+    for name in ("pyproject.toml", "setup.py", "README.md", "LICENSE"):
         shutil.copy(REPOSITORY / name, source)
     pip = (sys.executable, "-m", "pip", "wheel", "-q", "--no-deps", "--no-build-isolation")
-    run(*pip, "-w", folder, source)
+    run(*pip, "-w", folder, source, environment=environment)
     (built,) = folder.glob("*.whl")
     return built
+
+
+@pytest.fixture(scope="module")
+def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build_wheel(tmp_path_factory.mktemp("wheel"))
 
 
 def test_the_wheel_plans_with_torch_and_numpy_alone(wheel: Path, tmp_path: Path) -> None:
@@ -92,3 +109,11 @@ def test_the_wheel_requires_torch_and_numpy_only(wheel: Path, tmp_path: Path) ->
     assert sorted(re.split(r"[<>=]", need)[0] for need in needs) == ["numpy", "torch"]
     assert metadata.version == "0.2.0"
     assert (tmp_path / "planet_bayes" / "py.typed").is_file()
+
+
+@pytest.mark.skipif(shutil.which("c++") is None, reason="there is no C++ compiler")
+def test_the_wheel_has_the_native_kernel(wheel: Path, tmp_path: Path) -> None:
+    shutil.unpack_archive(wheel, tmp_path, "zip")
+    found = (tmp_path / "planet_bayes" / "models" / "kernels").glob("_native_*.so")
+    names = {path.name.split(".")[0].removeprefix("_native_") for path in found}
+    assert names >= set(native.available())

@@ -109,7 +109,7 @@ class Agent:
         }
         belief = self.model.filter(carry.belief, carry.action, stacked, generator)
         result = plan(
-            self.model,
+            self.model.imagination(),
             belief,
             self.bounds,
             self.planner,

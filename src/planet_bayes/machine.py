@@ -9,6 +9,8 @@ from pathlib import Path
 
 import torch
 
+from planet_bayes.models.kernels import native
+
 _PACKAGES = ("planet-bayes", "torch", "numpy", "mujoco", "dm_control", "gymnasium")
 
 
@@ -17,6 +19,7 @@ def machine(device: torch.device | str = "cpu") -> dict[str, str]:
     facts = {
         "processor": processor(),
         "instructions": torch.backends.cpu.get_cpu_capability(),
+        "kernel": native.chosen(),
         "threads": str(torch.get_num_threads()),
         "device": _device(torch.device(device)),
         "python": platform.python_version(),

@@ -29,6 +29,7 @@ from planet_bayes.data.replay import Replay
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.errors import ConfigError, EnvError
 from planet_bayes.models import Image, Modality, Vector
+from planet_bayes.models.kernels import native
 from planet_bayes.planner import plan
 from planet_bayes.rng import numpy_stream, torch_stream
 from planet_bayes.spaces import Box, Signature
@@ -68,7 +69,7 @@ def bench(
     if config.run.device not in ("auto", "cpu"):
         raise ConfigError(f"bench measures the CPU; run.device is {config.run.device!r}.")
     members = config.model.num_members
-    report = Report(torch.get_num_threads(), preset, members)
+    report = Report(torch.get_num_threads(), native.chosen(), preset, members)
     progress("environment")
     _measure_env(report, config, repeats)
     sizes = [members, 1] if single and members > 1 else [members]
@@ -210,7 +211,12 @@ def planning(config: Config, members: int, num_actions: int) -> Work:
     counter = _Counter(members)
     plan(counter, None, bounds, config.planner, torch.Generator())
     operations = flops.imagining(model, counter.candidates * members, config.planner.horizon)
-    return lambda: plan(model, belief, bounds, config.planner, generator), operations
+
+    def work() -> object:
+        with torch.inference_mode():
+            return plan(model.imagination(), belief, bounds, config.planner, generator)
+
+    return work, operations
 
 
 def _learner(config: Config, members: int, num_actions: int) -> Learner:

@@ -34,6 +34,8 @@ class Report:
     """All measurements."""
 
     threads: int
+    kernel: str
+    """Native kernel that imagines, or ``torch`` without one."""
     preset: str
     ensemble: int
     gemm_rates: list[float] = field(default_factory=list)
@@ -69,6 +71,7 @@ class Report:
         result: dict[str, float | int | str | None] = {
             "preset": self.preset,
             "threads": self.threads,
+            "kernel": self.kernel,
             "ensemble": self.ensemble,
             "gemm_gflops": self.gemm / 1e9,
             "plan_s": plan.seconds,
@@ -125,6 +128,7 @@ def tables(report: Report) -> list[RenderableType]:
     rows, inner, columns = GEMM
     head = (
         f"{processor_and_instructions()}; threads: {report.threads}; preset: {report.preset}\n"
+        f"imagination: {_kernel(report.kernel)}\n"
         f"matrix product {rows}×{inner} by {inner}×{columns}, float32: "
         f"{report.gemm / 1e9:.1f} GFLOP/s\n"
         "update: all members learn from the same batch, and each decodes its share of it\n"
@@ -135,6 +139,12 @@ def tables(report: Report) -> list[RenderableType]:
 def processor_and_instructions() -> str:
     """Return the processor's name and its vector instructions."""
     return f"{processor()}, {torch.backends.cpu.get_cpu_capability()}"
+
+
+def _kernel(name: str) -> str:
+    if name == "torch":
+        return "PyTorch's operators (no native kernel; install a C++ compiler, then the package)"
+    return f"native kernel, {name}"
 
 
 def _seconds(value: float) -> str:

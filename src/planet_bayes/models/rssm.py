@@ -199,6 +199,24 @@ class RSSM:
         prior = self.prior(weights, deter)
         return Belief(deter, prior.mean if noise is None else prior.sample(noise))
 
+    def imagine_steps(
+        self, weights: Weights, belief: Belief, actions: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """Return features ``[H, P, N, D + S]`` of actions ``[H, N, A]``, step by step.
+
+        ``noise`` is ``[H, P, N, S]``; without, every step takes the prior's mean.
+        """
+        features, particles = [], len(weights.input.weight)
+        for step, action in enumerate(actions):
+            belief = self.imagine_step(
+                weights,
+                belief,
+                action.expand(particles, -1, -1),
+                None if noise is None else noise[step],
+            )
+            features.append(belief.features)
+        return torch.stack(features)
+
     def _activate(self, values: Tensor) -> Tensor:
         return ACTIVATIONS[self.activation](values)
 

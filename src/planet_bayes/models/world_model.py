@@ -17,7 +17,8 @@ from planet_bayes.errors import ConfigError, nearest
 from planet_bayes.models import losses
 from planet_bayes.models.config import LossConfig, ModelConfig
 from planet_bayes.models.heads import HEADS, Head
-from planet_bayes.models.kernels import imagination, sequence
+from planet_bayes.models.imagination import Imagination
+from planet_bayes.models.kernels import sequence
 from planet_bayes.models.modalities import Modality, ModalityNetwork
 from planet_bayes.models.posterior import POSTERIORS, Posterior
 from planet_bayes.models.rssm import RSSM, Filtered, Normal, Weights
@@ -226,51 +227,17 @@ class WorldModel(nn.Module):
 
     # Imagination.
 
-    def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
-        """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``.
+    def imagination(self) -> Imagination:
+        """Return the planner's model: the weights as they are now, packed once for many calls."""
+        return Imagination(self.rssm, self.weights(), self.head("reward"), self.config.latent_noise)
 
-        Algorithm 3, lines 6 to 10, with the mean of the reward head in place of a sample.
-        """
-        batch, num, horizon, _ = actions.shape
-        noise = self._imagination_noise(batch, num, horizon, generator)
-        start = Belief(deter=_repeat(state.deter, num), stoch=_repeat(state.stoch, num))
-        steps = actions.reshape(batch * num, horizon, -1).transpose(0, 1)  # [H, B·N, A]
-        weights, head = self.weights(), self.head("reward")
-        if imagination.supports(self.rssm, head, actions):
-            kernel = imagination.Imagination(self.rssm, weights, head, steps.shape[1])
-            rewards = kernel.rewards(start.deter, start.stoch, steps, noise)
-        else:
-            rewards = head.predict(self.rollout(start, steps, noise))  # [H, P, B·N]
-        return rewards.unflatten(2, (batch, num)).permute(2, 3, 1, 0)
+    def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
+        """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]`` (see `imagination`)."""
+        return self.imagination().imagine(state, actions, generator)
 
     def rollout(self, belief: Belief, actions: Tensor, noise: Tensor | None) -> Tensor:
         """Return features ``[H, P, N, D + S]`` of actions ``[H, N, A]`` from ``belief``."""
-        weights, features = self.weights(), []
-        for step, action in enumerate(actions):
-            belief = self.rssm.imagine_step(
-                weights,
-                belief,
-                action.expand(self.num_particles, -1, -1),
-                None if noise is None else noise[step],
-            )
-            features.append(belief.features)
-        return torch.stack(features)
-
-    def _imagination_noise(
-        self, batch: int, num: int, horizon: int, generator: Generator
-    ) -> Tensor | None:
-        """Return noise ``[H, P, B·N, S]`` as ``model.latent_noise`` says."""
-        if self.config.latent_noise == "mean":
-            return None
-        columns = 1 if self.config.latent_noise == "shared" else num
-        shape = (horizon, self.num_particles, batch, columns, self.config.stoch)
-        noise = torch.randn(shape, generator=generator, device=self.device)
-        return noise.expand(-1, -1, -1, num, -1).flatten(2, 3)
-
-
-def _repeat(tensor: Tensor, times: int) -> Tensor:
-    """Return ``[P, B·times, X]``: each of B rows ``times`` times."""
-    return tensor.unsqueeze(2).expand(-1, -1, times, -1).flatten(1, 2)
+        return self.rssm.imagine_steps(self.weights(), belief, actions, noise)
 
 
 def _sum(terms: Mapping[str, Tensor]) -> Tensor:

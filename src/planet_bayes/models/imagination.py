@@ -1,0 +1,71 @@
+"""Imagination: the rewards that the particles expect of action sequences (Algorithm 3, lines 6-10).
+
+There are three ways to compute them, equal up to rounding. `RSSM.imagine_steps` is the plain one,
+and the only one that records gradients. On CPUs the native kernel replaces it. Where the package
+was built without a compiler, a form in PyTorch's operators that touches little memory does.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Generator, Tensor
+
+from planet_bayes.models.config import LatentNoise
+from planet_bayes.models.heads import Head, RewardHead
+from planet_bayes.models.kernels import imagination as torch_kernel
+from planet_bayes.models.kernels import native
+from planet_bayes.models.rssm import RSSM, Weights
+from planet_bayes.types import Belief
+
+
+class Imagination:
+    """A world model's weights as they are now, packed once for all iterations of a planning call.
+
+    Args:
+        rssm: The equations.
+        weights: The weights of P particles.
+        head: Predicts the reward.
+        latent_noise: ``model.latent_noise``.
+    """
+
+    def __init__(self, rssm: RSSM, weights: Weights, head: Head, latent_noise: LatentNoise) -> None:
+        self.num_particles = len(weights.input.weight)
+        self._rssm, self._weights, self._head = rssm, weights, head
+        self._latent_noise = latent_noise
+        self._native: native.NativeImagination | None = None
+        if native.supports(rssm, weights, head):
+            assert isinstance(head, RewardHead)
+            self._native = native.NativeImagination(rssm, weights, head)
+
+    def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
+        """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``.
+
+        Rewards are the mean of the reward head in place of a sample.
+        """
+        batch, num, horizon, _ = actions.shape
+        noise = self._noise(batch, num, horizon, generator)  # [H, P, B, N or 1, S]
+        if self._native is not None and not torch.is_grad_enabled():
+            return self._native.rewards(state.deter, state.stoch, actions, noise)
+        if noise is not None:
+            noise = noise.expand(-1, -1, -1, num, -1).flatten(2, 3)  # [H, P, B·N, S]
+        start = Belief(deter=_repeat(state.deter, num), stoch=_repeat(state.stoch, num))
+        steps = actions.reshape(batch * num, horizon, -1).transpose(0, 1)  # [H, B·N, A]
+        if torch_kernel.supports(self._rssm, self._head, actions):
+            kernel = torch_kernel.Imagination(self._rssm, self._weights, self._head, batch * num)
+            rewards = kernel.rewards(start.deter, start.stoch, steps, noise)
+        else:
+            features = self._rssm.imagine_steps(self._weights, start, steps, noise)
+            rewards = self._head.predict(features)  # [H, P, B·N]
+        return rewards.unflatten(2, (batch, num)).permute(2, 3, 1, 0)
+
+    def _noise(self, batch: int, num: int, horizon: int, generator: Generator) -> Tensor | None:
+        if self._latent_noise == "mean":
+            return None
+        columns = 1 if self._latent_noise == "shared" else num
+        shape = (horizon, self.num_particles, batch, columns, self._rssm.stoch)
+        return torch.randn(shape, generator=generator, device=self._weights.input.weight.device)
+
+
+def _repeat(tensor: Tensor, times: int) -> Tensor:
+    """Return ``[P, B·times, X]``: each of B rows ``times`` times."""
+    return tensor.unsqueeze(2).expand(-1, -1, times, -1).flatten(1, 2)

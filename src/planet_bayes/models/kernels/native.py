@@ -1,0 +1,181 @@
+"""Imagination in native code (`native.cpp`), where the package was built with a compiler.
+
+There is one library for each instruction set. The best that the processor has is used; the
+environment variable ``PLANET_BAYES_KERNEL`` chooses another: ``avx512``, ``avx2``, ``portable``, or
+``torch`` for PyTorch's operators.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import os
+import weakref
+from collections.abc import Iterable
+from ctypes import POINTER, c_float, c_int, c_int32, c_void_p
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from planet_bayes.errors import ConfigError
+from planet_bayes.models.heads import Head, RewardHead
+from planet_bayes.models.rssm import MIN_STATE_STD, RSSM, Weights
+
+VARIABLE = "PLANET_BAYES_KERNEL"
+ACTIVATIONS = ("relu", "elu", "silu")
+"""In the order of their numbers in the library."""
+INSTRUCTION_SETS = {"AVX512": ("avx512", "avx2", "portable"), "AVX2": ("avx2", "portable")}
+"""Libraries by what PyTorch says of the processor, best first; elsewhere only the portable one."""
+IMAGINED = ("input", "gates", "candidate", "prior_hidden", "prior_out")
+"""Layers of the dynamics that a step without an observation uses."""
+
+
+class _Sizes(ctypes.Structure):
+    _fields_ = (
+        *((name, c_int32) for name in ("members", "action", "deter", "stoch", "hidden")),
+        *((name, c_int32) for name in ("head_layers", "head_units", "activation")),
+        *((name, c_float) for name in ("min_std", "reward_scale")),
+    )
+
+
+def available() -> list[str]:
+    """Return the names of the libraries that this processor can run, best first."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    names = INSTRUCTION_SETS.get(capability, ("portable",))
+    return [name for name in names if _path(name) is not None]
+
+
+def chosen() -> str:
+    """Return the name of the library in use, or ``torch`` if there is none."""
+    names = [*available(), "torch"]
+    name = os.environ.get(VARIABLE) or names[0]
+    if name not in names:
+        raise ConfigError(f"{VARIABLE} must be {', '.join(names)} on this machine, got {name!r}.")
+    return name
+
+
+def _path(name: str) -> Path | None:
+    found = sorted(Path(__file__).parent.glob(f"_native_{name}*.so"))
+    return found[0] if found else None
+
+
+@functools.cache
+def library(name: str) -> ctypes.CDLL:
+    """Load a library. Its calls release the interpreter's lock."""
+    loaded = ctypes.CDLL(str(_path(name)))
+    loaded.planet_bayes_pack.restype = c_void_p
+    loaded.planet_bayes_pack.argtypes = [POINTER(_Sizes), POINTER(c_void_p), POINTER(c_void_p)]
+    loaded.planet_bayes_free.restype = None
+    loaded.planet_bayes_free.argtypes = [c_void_p]
+    loaded.planet_bayes_imagine.restype = c_int
+    loaded.planet_bayes_imagine.argtypes = [
+        *(c_void_p, c_int, c_int, c_int),
+        *(c_void_p, c_void_p, c_void_p, c_void_p),
+        *(c_int, c_int, c_void_p),
+    ]
+    return loaded
+
+
+def supports(rssm: RSSM, weights: Weights, head: Head) -> bool:
+    """Return whether `NativeImagination` can do this work."""
+    weight = weights.input.weight
+    return (
+        weight.device.type == "cpu"
+        and weight.dtype == torch.float32
+        and type(rssm) is RSSM
+        and type(head) is RewardHead
+        and rssm.activation in ACTIVATIONS
+        and chosen() != "torch"
+    )
+
+
+class NativeImagination:
+    """A model's weights, packed for the native kernel. Later changes of the weights do not count.
+
+    Args:
+        rssm: The sizes of the dynamics.
+        weights: The weights of P particles.
+        head: The reward head.
+    """
+
+    def __init__(self, rssm: RSSM, weights: Weights, head: RewardHead) -> None:
+        self._library = library(chosen())
+        self._rssm, self._particles = rssm, len(weights.input.weight)
+        layers = [getattr(weights, name) for name in IMAGINED]
+        linear = [layer for layer in head.network if isinstance(layer, nn.Linear)]
+        sizes = _Sizes(
+            members=self._particles,
+            action=rssm.action,
+            deter=rssm.deter,
+            stoch=rssm.stoch,
+            hidden=rssm.hidden,
+            head_layers=len(linear) - 1,
+            head_units=linear[0].out_features if len(linear) > 1 else 0,
+            activation=ACTIVATIONS.index(rssm.activation),
+            min_std=MIN_STATE_STD,
+            reward_scale=head.unscaled(torch.ones(())).item(),
+        )
+        dynamics = _contiguous(part for layer in layers for part in (layer.weight, layer.bias))
+        rewards = _contiguous(part for layer in linear for part in (layer.weight, layer.bias))
+        self._model = self._library.planet_bayes_pack(
+            ctypes.byref(sizes), _pointers(dynamics), _pointers(rewards)
+        )
+        if not self._model:
+            raise MemoryError
+        weakref.finalize(self, self._library.planet_bayes_free, self._model)
+
+    def rewards(
+        self, deter: Tensor, stoch: Tensor, actions: Tensor, noise: Tensor | None
+    ) -> Tensor:
+        """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``.
+
+        ``deter`` ``[P, B, D]`` and ``stoch`` ``[P, B, S]`` are where they start. ``noise`` is
+        ``[H, P, B, N or 1, S]``; without, the prior's mean is taken.
+        """
+        batch, num, horizon, _ = actions.shape
+        deter, stoch, actions = _contiguous((deter, stoch, actions))
+        columns = 1 if noise is None else noise.shape[3]
+        noise = None if noise is None else noise.contiguous()
+        self._check(batch, num, horizon, deter, stoch, actions, noise)
+        result = actions.new_empty(batch, num, self._particles, horizon)
+        failed = self._library.planet_bayes_imagine(
+            self._model,
+            *(batch, num, horizon),
+            *(deter.data_ptr(), stoch.data_ptr(), actions.data_ptr()),
+            None if noise is None else noise.data_ptr(),
+            *(columns, torch.get_num_threads(), result.data_ptr()),
+        )
+        if failed:
+            raise MemoryError
+        return result
+
+    def _check(
+        self,
+        batch: int,
+        num: int,
+        horizon: int,
+        deter: Tensor,
+        stoch: Tensor,
+        actions: Tensor,
+        noise: Tensor | None,
+    ) -> None:
+        """Refuse what the library would read out of bounds."""
+        rssm, particles = self._rssm, self._particles
+        assert deter.shape == (particles, batch, rssm.deter), deter.shape
+        assert stoch.shape == (particles, batch, rssm.stoch), stoch.shape
+        assert actions.shape[-1] == rssm.action, actions.shape
+        given = [deter, stoch, actions]
+        if noise is not None:
+            lead = (horizon, particles, batch)
+            assert noise.shape in ((*lead, num, rssm.stoch), (*lead, 1, rssm.stoch)), noise.shape
+            given.append(noise)
+        assert all(part.dtype == torch.float32 and part.device.type == "cpu" for part in given)
+
+
+def _contiguous(tensors: Iterable[Tensor]) -> list[Tensor]:
+    return [tensor.detach().contiguous() for tensor in tensors]
+
+
+def _pointers(tensors: list[Tensor]) -> ctypes.Array[c_void_p]:
+    return (c_void_p * len(tensors))(*(tensor.data_ptr() for tensor in tensors))
