@@ -4,6 +4,7 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
+INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt
 
 .PHONY: train test docs setup rendering format slow clean
 
@@ -16,7 +17,7 @@ test: setup
 	$(BIN)/mypy --num-workers 2
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
-docs: setup
+docs: setup $(VENV)/.docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 slow: setup
@@ -36,7 +37,11 @@ $(VENV)/.installed: pyproject.toml constraints.txt setup.py src/planet_bayes/mod
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
 		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
 		$(PYTHON) -m pip --python $(BIN)/python install -q pip; }
-	$(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt -e '.[all,dev]'
+	$(INSTALL) -e '.[all,dev]'
+	@touch $@
+
+$(VENV)/.docs-installed: $(VENV)/.installed
+	$(INSTALL) -e '.[docs]'
 	@touch $@
 
 rendering: $(VENV)/.installed

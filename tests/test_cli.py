@@ -54,7 +54,6 @@ def test_train_stop_resume_evaluate(
 ) -> None:
     """Ctrl-C while it learns, continue, and end as a run that was never stopped."""
     words = ["train", *TINY, "--collect.episodes", "2", "--learn.updates-per-episode", "80"]
-    whole = start(*words, "--run", "whole", cwd=tmp_path)
     stopped = start(*words, "--run", "stopped", cwd=tmp_path)
     metrics = tmp_path / "stopped" / "metrics.jsonl"
     deadline = time.monotonic() + 100
@@ -67,15 +66,15 @@ def test_train_stop_resume_evaluate(
     assert code == 130, output
     assert "planet-bayes train --resume stopped" in output
     assert newest_progress(tmp_path / "stopped").episodes < 4
-    code, output = finish(start("train", "--resume", "stopped", cwd=tmp_path))
-    assert code == 0, output
-    code, output = finish(whole)
-    assert code == 0, output
+
+    monkeypatch.chdir(tmp_path)
+    assert cli.main(["train", "--resume", "stopped"]) == 0
+    assert cli.main([*words, "--run", "whole"]) == 0
+    output = capsys.readouterr().out
     assert "done." in output
     assert "metrics.csv" in output
     assert_same_run(tmp_path / "whole", tmp_path / "stopped")
 
-    monkeypatch.chdir(tmp_path)
     assert cli.main(["train", "--resume", "whole"]) == 0
     output = capsys.readouterr().out
     assert "whole was finished before, after 2 episodes" in output

@@ -50,7 +50,7 @@ def never_killed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return run
 
 
-@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_ten_kills_at_any_moment_leave_no_trace(
     never_killed: Path, tmp_path: Path, seed: int
 ) -> None:
