@@ -31,7 +31,7 @@ setup: $(VENV)/.installed rendering
 
 # Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
 # Without --no-compile, pip spends a third of the time on modules that nobody imports.
-$(VENV)/.installed: pyproject.toml constraints.txt setup.py src/planet_bayes/models/kernels/native.cpp
+$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/planet_bayes/models/kernels/cpp/*)
 	@echo "setting up $(VENV) (some minutes, the first time) …"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "the control suite needs Python 3.11 or 3.12; run: make PYTHON=python3.11 …")'
 	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \

@@ -7,7 +7,7 @@ import platform
 from setuptools import Extension, setup
 from setuptools.command.build_ext import build_ext
 
-SOURCE = "src/planet_bayes/models/kernels/native.cpp"
+FOLDER = "src/planet_bayes/models/kernels/cpp"
 FLAGS = {"portable": []}
 if platform.machine() in ("x86_64", "AMD64"):
     FLAGS["avx2"] = ["-mavx2", "-mfma"]
@@ -29,8 +29,9 @@ setup(
     ext_modules=[
         Extension(
             f"planet_bayes.models.kernels._native_{name}",
-            [SOURCE],
+            [f"{FOLDER}/native.cpp"],
             language="c++",
+            depends=[f"{FOLDER}/{name}.hpp" for name in ("dense", "imagination", "filter")],
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", *flags],
             extra_link_args=["-pthread"],
             optional=True,

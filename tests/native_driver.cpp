@@ -1,61 +1,108 @@
-// Calls the native kernel with arrays of exactly the sizes that it may read and write, for a run
-// under sanitizers. `native_driver SEED COUNT` does COUNT problems of random sizes.
-
-#include "../src/planet_bayes/models/kernels/native.cpp"
+// Calls the native kernels with arrays of exactly the sizes that they may read and write, for a run
+// under sanitizers. `native_driver SEED COUNT` does COUNT problems of random sizes with each.
 
 #include <cstdio>
 #include <cstdlib>
 #include <random>
 
+#include "../src/planet_bayes/models/kernels/cpp/native.cpp"
+
 using Array = std::vector<float>;
 
-int main(int, char** words) {
-  std::mt19937 random(std::atoi(words[1]));
-  const auto below = [&](int most) { return 1 + int(random() % most); };
-  const auto numbers = [&](std::size_t count) {
-    Array values(count);
-    for (float& value : values) value = float(random() % 2001) / 1000.f - 1.f;
-    values.shrink_to_fit();
-    return values;
+std::mt19937 random_numbers;
+
+int below(int most) { return 1 + int(random_numbers() % most); }
+
+Array numbers(std::size_t count) {
+  Array values(count);
+  for (float& value : values) value = float(random_numbers() % 2001) / 1000.f - 1.f;
+  values.shrink_to_fit();
+  return values;
+}
+
+int not_finite_of(const Array& values) {
+  int lost = 0;
+  for (float value : values) lost += !(std::fabs(value) < 1e29f);
+  return lost;
+}
+
+bool imagines(int number) {
+  const int P = below(3), A = below(7), D = below(37), S = below(37), X = below(37);
+  const int L = below(4) - 1, U = below(37), B = below(3), N = below(130), H = below(3);
+  const Sizes sizes{P, A, D, S, X, L, U, int32_t(random_numbers() % 3), 0.1f, 2.f};
+  const int ins[] = {S + A, X + D, X + D, D, X}, outs[] = {X, 2 * D, D, X, 2 * S};
+  std::vector<Array> kept;
+  std::vector<const float*> layers, head;
+  const auto keep = [&](std::vector<const float*>& to, std::size_t count) {
+    kept.push_back(numbers(count));
+    to.push_back(kept.back().data());
   };
-  for (int number = 0; number < std::atoi(words[2]); ++number) {
-    const int P = below(3), A = below(7), D = below(37), S = below(37), X = below(37);
-    const int L = below(4) - 1, U = below(37), B = below(3), N = below(130), H = below(3);
-    const Sizes sizes{P, A, D, S, X, L, U, int32_t(random() % 3), 0.1f, 2.f};
-    const int ins[] = {S + A, X + D, X + D, D, X}, outs[] = {X, 2 * D, D, X, 2 * S};
-    std::vector<Array> kept;
-    std::vector<const float*> layers, head;
-    const auto keep = [&](std::vector<const float*>& to, std::size_t count) {
-      kept.push_back(numbers(count));
-      to.push_back(kept.back().data());
-    };
-    for (int i = 0; i < 5; ++i) {
-      keep(layers, std::size_t(P) * ins[i] * outs[i]);
-      keep(layers, std::size_t(P) * outs[i]);
-    }
-    for (int layer = 0; layer <= L; ++layer) {
-      const int out = layer == L ? 1 : U;
-      keep(head, std::size_t(layer ? U : D + S) * out);
-      keep(head, out);
-    }
-    void* model = planet_bayes_pack(&sizes, layers.data(), head.data());
-    const int columns = random() % 2 ? N : 1;
-    Array deter = numbers(P * B * D), stoch = numbers(P * B * S), actions = numbers(B * N * H * A);
-    const Array noise = numbers(std::size_t(H) * P * B * columns * S);
-    const bool noisy = random() % 2, broken = number % 4 == 0;
-    if (broken) actions[random() % actions.size()] = number % 8 ? INFINITY : NAN;
-    Array rewards(std::size_t(B) * N * P * H, 1e30f);
-    const int failed = planet_bayes_imagine(model, B, N, H, deter.data(), stoch.data(),
-                                            actions.data(), noisy ? noise.data() : nullptr, columns,
-                                            below(3), rewards.data());
-    planet_bayes_free(model);
-    int lost = 0;
-    for (float reward : rewards) lost += !(std::fabs(reward) < 1e29f);
-    if (failed || (lost > 0) != broken) {
-      std::printf("problem %d: failed %d, %d rewards are not finite\n", number, failed, lost);
-      return 1;
-    }
+  for (int i = 0; i < 5; ++i) {
+    keep(layers, std::size_t(P) * ins[i] * outs[i]);
+    keep(layers, std::size_t(P) * outs[i]);
   }
+  for (int layer = 0; layer <= L; ++layer) {
+    const int out = layer == L ? 1 : U;
+    keep(head, std::size_t(layer ? U : D + S) * out);
+    keep(head, out);
+  }
+  void* model = planet_bayes_pack(&sizes, layers.data(), head.data());
+  const int columns = random_numbers() % 2 ? N : 1;
+  Array deter = numbers(P * B * D), stoch = numbers(P * B * S), actions = numbers(B * N * H * A);
+  const Array noise = numbers(std::size_t(H) * P * B * columns * S);
+  const bool noisy = random_numbers() % 2, broken = number % 4 == 0;
+  if (broken) actions[random_numbers() % actions.size()] = number % 8 ? INFINITY : NAN;
+  Array rewards(std::size_t(B) * N * P * H, 1e30f);
+  const int failed =
+      planet_bayes_imagine(model, B, N, H, deter.data(), stoch.data(), actions.data(),
+                           noisy ? noise.data() : nullptr, columns, below(3), rewards.data());
+  planet_bayes_free(model);
+  const int lost = not_finite_of(rewards);
+  if (failed || (lost > 0) != broken)
+    std::printf("problem %d: failed %d, %d rewards are not finite\n", number, failed, lost);
+  return !failed && (lost > 0) == broken;
+}
+
+bool filters(int number) {
+  const int E = below(3), T = below(4), B = below(70), A = below(7);
+  const int D = below(37), S = below(37), X = below(37);
+  const FilterSizes sizes{E, T, B, A, D, S, X, int32_t(random_numbers() % 2), 0.1f};
+  const std::size_t rows = std::size_t(E) * T * B, more = std::size_t(E) * (T + 1) * B;
+  const Array input = numbers(E * (S + A) * X), input_bias = numbers(E * X);
+  const Array gates = numbers(E * (X + D) * 2 * D), gates_bias = numbers(E * 2 * D);
+  const Array candidate = numbers(E * (X + D) * D), candidate_bias = numbers(E * D);
+  const Array hidden = numbers(E * D * X), out = numbers(E * X * 2 * S),
+              out_bias = numbers(E * 2 * S);
+  const FilterWeights weights{input.data(),      input_bias.data(), gates.data(),
+                              gates_bias.data(), candidate.data(),  candidate_bias.data(),
+                              hidden.data(),     out.data(),        out_bias.data()};
+  const Array part = numbers(rows * X), action = numbers(rows * A), noise = numbers(rows * S);
+  Array sa(more * (S + A)), xh(more * (X + D)), xrh(rows * (X + D)), r_u(rows * 2 * D);
+  Array proposed(rows * D), values(rows * X), mean(rows * S), std(rows * S);
+  const FilterArrays arrays{part.data(),   action.data(), noise.data(), sa.data(),
+                            xh.data(),     xrh.data(),    r_u.data(),   proposed.data(),
+                            values.data(), mean.data(),   std.data()};
+  const int threads = below(3);
+  bool failed = planet_bayes_filter(&sizes, &weights, &arrays, threads);
+  const Array g_deter = numbers(rows * D), g_stoch = numbers(rows * S);
+  const Array g_mean = numbers(rows * S), g_std = numbers(rows * S);
+  Array at_input(rows * X, 1e30f), at_gates(rows * 2 * D, 1e30f), at_candidate(rows * D, 1e30f);
+  Array at_hidden(rows * X, 1e30f), at_out(rows * 2 * S, 1e30f);
+  const FilterGradients gradients{g_deter.data(),      g_stoch.data(),   g_mean.data(),
+                                  g_std.data(),        at_input.data(),  at_gates.data(),
+                                  at_candidate.data(), at_hidden.data(), at_out.data()};
+  failed |= planet_bayes_filter_gradient(&sizes, &weights, &arrays, &gradients, threads);
+  const int lost = not_finite_of(sa) + not_finite_of(std) + not_finite_of(at_input) +
+                   not_finite_of(at_gates) + not_finite_of(at_candidate) +
+                   not_finite_of(at_hidden) + not_finite_of(at_out);
+  if (failed || lost) std::printf("filter %d: failed %d, %d not finite\n", number, failed, lost);
+  return !failed && !lost;
+}
+
+int main(int, char** words) {
+  random_numbers.seed(std::atoi(words[1]));
+  for (int number = 0; number < std::atoi(words[2]); ++number)
+    if (!imagines(number) || !filters(number)) return 1;
   std::puts("sound");
   return 0;
 }

@@ -13,7 +13,7 @@ from planet_bayes.models.kernels import native
 from test_native import assert_close, problem
 from test_wheel import build_wheel
 
-SOURCE = Path(native.__file__).with_name("native.cpp")
+SOURCE = Path(native.__file__).parent / "cpp" / "native.cpp"
 DRIVER = Path(__file__).with_name("native_driver.cpp")
 COMPILER = shutil.which("c++")
 AVX2 = ("-mavx2", "-mfma")

@@ -1,4 +1,4 @@
-"""Imagination in native code (`native.cpp`), where the package was built with a compiler.
+"""Imagination in native code (`cpp/`), where the package was built with a compiler.
 
 There is one library for each instruction set. The best that the processor has is used; the
 environment variable ``PLANET_BAYES_KERNEL`` chooses another: ``avx512``, ``avx2``, ``portable``, or

@@ -1,0 +1,306 @@
+// Dense layers for a few rows: weights packed in panels, tiles in registers, activations applied
+// before a tile is stored.
+//
+// Every output is a sum over k in ascending order, whatever the tile, the block of rows or the
+// thread that computes it. So results depend on the instruction set and on nothing else.
+//
+// The vectors are the compiler's own (GCC, Clang): LANES floats each, by the instruction set that
+// the file is compiled for.
+
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cmath>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <limits>
+#include <new>
+#include <thread>
+#include <vector>
+
+namespace {
+
+#ifndef LANES
+#if defined(__AVX512F__)
+#define LANES 16
+#elif defined(__AVX2__)
+#define LANES 8
+#else
+#define LANES 4
+#endif
+#endif
+
+typedef float vec __attribute__((vector_size(4 * LANES)));
+typedef int32_t ints __attribute__((vector_size(4 * LANES)));
+
+constexpr int WIDTH = 2 * LANES;  // columns of a tile; it has 6 or 5 rows: 12 or 10 accumulators
+
+inline vec load(const float* from) {
+  vec value;
+  std::memcpy(&value, from, sizeof value);
+  return value;
+}
+inline vec load(const float* from, int count) {  // the first of a vector, then zeros
+  if (count >= LANES) return load(from);
+  vec value{};
+  std::memcpy(&value, from, count * sizeof(float));
+  return value;
+}
+inline void store(float* to, vec value) { std::memcpy(to, &value, sizeof value); }
+inline vec all(float value) { return value - vec{}; }
+
+// --- Functions of a vector. A NaN stays a NaN: comparisons with it are false.
+
+inline vec exponential(vec x) {
+  const vec too_large = all(88.72283f), too_small = all(-87.33654f);
+  const vec clamped = x > too_large ? too_large : (x < too_small ? too_small : x);
+  const vec magic = all(12582912.f);  // 1.5 · 2^23: adding it rounds to the nearest integer
+  const vec n = (clamped * 1.44269504f + magic) - magic;
+  vec r = clamped - n * 0.693359375f;
+  r = r + n * 2.12194440e-4f;  // log 2 in two parts
+  vec p = all(1.9875691500e-4f);
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  p = p * (r * r) + r + 1.f;
+  // 2^n in two factors, since 2^128 is not a float. The integers of a NaN do not matter.
+  const ints whole = __builtin_convertvector(clamped == clamped ? n : vec{}, ints);
+  const ints half = whole >> 1;
+  const ints first = (half + 127) << 23, second = (whole - half + 127) << 23;
+  vec scale, rest;
+  std::memcpy(&scale, &first, sizeof scale);
+  std::memcpy(&rest, &second, sizeof rest);
+  const vec value = p * scale * rest;
+  return x > too_large ? all(std::numeric_limits<float>::infinity()) : value;
+}
+
+inline vec sigmoid(vec x) { return 1.f / (1.f + exponential(-x)); }
+
+inline vec hyperbolic_tangent(vec x) { return 2.f * sigmoid(2.f * x) - 1.f; }
+
+// log(1 + t) for t in [0, 1].
+inline vec log_one_plus(vec t) {
+  const vec u = 1.f + t;
+  const auto large = u > all(1.41421356f);
+  const vec y = large ? u * 0.5f - 1.f : u - 1.f;
+  const vec z = y * y;
+  vec p = all(7.0376836292e-2f);
+  p = p * y - 1.1514610310e-1f;
+  p = p * y + 1.1676998740e-1f;
+  p = p * y - 1.2420140846e-1f;
+  p = p * y + 1.4249322787e-1f;
+  p = p * y - 1.6668057665e-1f;
+  p = p * y + 2.0000714765e-1f;
+  p = p * y - 2.4999993993e-1f;
+  p = p * y + 3.3333331174e-1f;
+  const vec log_u = y + (p * y * z - 0.5f * z) + (large ? all(0.69314718f) : vec{});
+  return log_u + (t - (u - 1.f)) / u;  // what rounding 1 + t lost
+}
+
+inline vec softplus(vec x) {
+  const vec positive = x < vec{} ? vec{} : x, size = x < vec{} ? -x : x;
+  return positive + log_one_plus(exponential(-size));
+}
+
+// Applies a function of a vector to `count` numbers.
+template <typename Function>
+inline void apply(float* values, int count, Function function) {
+  for (int i = 0; i < count; i += LANES) {
+    const int left = std::min(LANES, count - i);
+    const vec value = function(load(values + i, left));
+    std::memcpy(values + i, &value, left * sizeof(float));
+  }
+}
+
+// --- A product and what follows it.
+
+enum class Then { relu, elu, silu, nothing, gate, tanh, times_h, new_h };
+
+// Where the GRU's parts are, for the products that need them.
+struct Cell {
+  const float* h;
+  const float* update;
+  int row;         // distance between rows of h
+  int update_row;  // and of the update gate
+};
+
+template <Then then>
+inline vec finish(vec z, const Cell& cell, int row, int column, int count) {
+  if constexpr (then == Then::relu) return z < vec{} ? vec{} : z;
+  if constexpr (then == Then::elu) return z > vec{} ? z : exponential(z) - 1.f;
+  if constexpr (then == Then::silu) return z * sigmoid(z);
+  if constexpr (then == Then::gate) return sigmoid(z);
+  if constexpr (then == Then::tanh) return hyperbolic_tangent(z);
+  if constexpr (then == Then::times_h)
+    return sigmoid(z) * load(cell.h + std::ptrdiff_t(row) * cell.row + column, count);
+  if constexpr (then == Then::new_h) {
+    const vec c = hyperbolic_tangent(z);
+    const vec h = load(cell.h + std::ptrdiff_t(row) * cell.row + column, count);
+    const vec u = load(cell.update + std::ptrdiff_t(row) * cell.update_row + column, count);
+    return c + u * (h - c);
+  }
+  return z;
+}
+
+// A dense layer in panels of WIDTH columns, the last of them filled up with zeros. If its columns
+// fit into one vector, the last panel is LANES wide.
+struct Layer {
+  int inputs = 0, outputs = 0;
+  std::vector<float> weight, bias;
+
+  static int padded(int outputs) {
+    const int rest = outputs % WIDTH;
+    return outputs - rest + (rest == 0 ? 0 : rest <= LANES ? LANES : WIDTH);
+  }
+
+  // The weight of input i and output j is at from[i * row + j * column].
+  Layer(const float* from, int row, int column, const float* offset, int inputs, int outputs)
+      : inputs(inputs), outputs(outputs) {
+    const int columns = padded(outputs);
+    weight.resize(std::size_t(inputs) * columns);  // zeros
+    bias.assign(columns, 0.f);
+    std::copy(offset, offset + outputs, bias.begin());
+    float* to = weight.data();
+    for (int start = 0, width = 0; start < columns; start += width) {
+      width = std::min(WIDTH, columns - start);
+      const int used = std::min(width, outputs - start);
+      for (int i = 0; i < inputs; ++i, to += width) {
+        const float* place = from + std::ptrdiff_t(i) * row + std::ptrdiff_t(start) * column;
+        if (column == 1) {
+          std::copy_n(place, used, to);
+        } else {
+          for (int j = 0; j < used; ++j) to[j] = place[std::ptrdiff_t(j) * column];
+        }
+      }
+    }
+  }
+};
+
+// One tile: the first `rows` of ROWS rows. The others repeat the last, and are not stored.
+template <Then then, int VECTORS, int ROWS>
+inline void tile(const float* in, int in_row, int rows, const Layer& layer, const float* panel,
+                 int column, float* out, int out_row, const Cell& cell, int row) {
+  const float* from[ROWS];
+  for (int r = 0; r < ROWS; ++r) from[r] = in + std::ptrdiff_t(std::min(r, rows - 1)) * in_row;
+  vec sum[ROWS][VECTORS];
+  for (int r = 0; r < ROWS; ++r)
+    for (int v = 0; v < VECTORS; ++v) sum[r][v] = load(&layer.bias[column + v * LANES]);
+  for (int k = 0; k < layer.inputs; ++k) {
+    vec w[VECTORS];
+    for (int v = 0; v < VECTORS; ++v) w[v] = load(panel + (k * VECTORS + v) * LANES);
+    for (int r = 0; r < ROWS; ++r) {
+      const vec value = all(from[r][k]);
+      for (int v = 0; v < VECTORS; ++v) sum[r][v] += value * w[v];
+    }
+  }
+  // Stored first: kept in registers, few of them would be left for what follows.
+  vec kept[ROWS][VECTORS];
+  for (int r = 0; r < ROWS; ++r)
+    for (int v = 0; v < VECTORS; ++v) kept[r][v] = sum[r][v];
+  if (rows == ROWS && column + VECTORS * LANES <= layer.outputs) {
+    // A whole tile. The compiler unrolls it, so that several activations are under way at once.
+    for (int r = 0; r < ROWS; ++r)
+      for (int v = 0; v < VECTORS; ++v)
+        store(out + std::ptrdiff_t(r) * out_row + column + v * LANES,
+              finish<then>(kept[r][v], cell, row + r, column + v * LANES, LANES));
+    return;
+  }
+  for (int r = 0; r < rows; ++r) {
+    for (int v = 0; v < VECTORS; ++v) {
+      const int at = column + v * LANES, left = std::min(LANES, layer.outputs - at);
+      if (left <= 0) break;
+      const vec value = finish<then>(kept[r][v], cell, row + r, at, left);
+      std::memcpy(out + std::ptrdiff_t(r) * out_row + at, &value, left * sizeof(float));
+    }
+  }
+}
+
+template <Then then, int ROWS>
+void dense_by(const Layer& layer, const float* in, int in_row, int rows, float* out, int out_row,
+              const Cell& cell) {
+  const int columns = int(layer.bias.size());
+  for (int column = 0; column < columns; column += WIDTH) {
+    const float* panel = &layer.weight[std::size_t(column) * layer.inputs];
+    for (int row = 0; row < rows; row += ROWS) {
+      const float* from = in + std::ptrdiff_t(row) * in_row;
+      float* to = out + std::ptrdiff_t(row) * out_row;
+      const int left = std::min(ROWS, rows - row);
+      if (columns - column >= WIDTH) {
+        tile<then, 2, ROWS>(from, in_row, left, layer, panel, column, to, out_row, cell, row);
+      } else {
+        tile<then, 1, ROWS>(from, in_row, left, layer, panel, column, to, out_row, cell, row);
+      }
+    }
+  }
+}
+
+// out = then(in · weight + bias), in tiles of the height that wastes less.
+template <Then then>
+void dense(const Layer& layer, const float* in, int in_row, int rows, float* out, int out_row,
+           const Cell& cell = {}) {
+  if ((rows + 4) / 5 * 5 < (rows + 5) / 6 * 6) {
+    dense_by<then, 5>(layer, in, in_row, rows, out, out_row, cell);
+  } else {
+    dense_by<then, 6>(layer, in, in_row, rows, out, out_row, cell);
+  }
+}
+
+void activated(int activation, const Layer& layer, const float* in, int in_row, int rows,
+               float* out, int out_row) {
+  switch (activation) {
+    case 0:
+      return dense<Then::relu>(layer, in, in_row, rows, out, out_row);
+    case 1:
+      return dense<Then::elu>(layer, in, in_row, rows, out, out_row);
+    default:
+      return dense<Then::silu>(layer, in, in_row, rows, out, out_row);
+  }
+}
+
+// Returns 0, or NaN if a number is not finite.
+float not_finite(const float* values, std::size_t count) {
+  float sum = 0.f;
+  for (std::size_t i = 0; i < count; ++i) sum += values[i] * 0.f;
+  return sum;
+}
+
+// --- Threads.
+
+// Calls work(job, memory) for every job, with threads that share the jobs. `memory` is a thread's
+// own.
+template <typename Function>
+void in_parallel(int jobs, int threads, Function work) {
+  std::atomic<int> next{0};
+  std::atomic<bool> failed{false};
+  const auto run = [&] {
+    try {
+      std::vector<float> memory;
+      for (int job = next++; job < jobs; job = next++) work(job, memory);
+    } catch (...) {
+      failed = true;
+    }
+  };
+  std::vector<std::thread> helpers;
+  try {
+    for (int i = 1; i < std::min(threads, jobs); ++i) helpers.emplace_back(run);
+  } catch (...) {  // no more threads: those that there are do the work
+  }
+  run();
+  for (std::thread& helper : helpers) helper.join();
+  if (failed) throw std::bad_alloc();
+}
+
+// Blocks of nearly equal sizes: at most `most` rows each, and several for each thread, if `others`
+// times as many blocks are done.
+int block_rows(int rows, int most, int others, int threads) {
+  int blocks = (rows + most - 1) / most;
+  if (threads > 1) blocks = std::max(blocks, (4 * threads + others - 1) / others);
+  const int size = (rows + blocks - 1) / blocks;
+  return std::max(1, size);
+}
+
+}  // namespace
