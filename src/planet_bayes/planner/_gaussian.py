@@ -28,7 +28,7 @@ def normal_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     """
     flat = actions.flatten(2).unsqueeze(1)  # [B, 1, N, D]
     mean, std = mean.flatten(2).unsqueeze(2), std.flatten(2).unsqueeze(2)  # [B, M, 1, D]
-    square = ((flat - mean) / std).square().sum(-1)  # [B, M, N]
+    square = (flat - mean).div_(std).square_().sum(-1)  # [B, M, N]
     log_norm = std.log().sum(-1) + 0.5 * flat.shape[-1] * LOG_2PI
     return -0.5 * square - log_norm
 
@@ -39,7 +39,7 @@ def weighted_moments(actions: Tensor, weights: Tensor, floor: Tensor) -> tuple[T
     flat = actions.flatten(2)  # [B, N, D]
     mean = weights @ flat  # [B, M, D]
     deviation = flat.unsqueeze(1) - mean.unsqueeze(2)  # [B, M, N, D]
-    var = torch.einsum("bmn,bmnd->bmd", weights, deviation.square())
+    var = weights.unsqueeze(2) @ deviation.square_()  # [B, M, 1, D]
     shape = (batch, weights.shape[1], horizon, dims)
     return mean.reshape(shape), torch.maximum(var.sqrt().reshape(shape), floor)
 

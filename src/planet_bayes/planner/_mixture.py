@@ -51,9 +51,15 @@ class Mixture:
         # Rounding can leave the last entry just below 1. A draw above it would select a component
         # regardless of its weight.
         cdf = cdf / cdf[:, -1:]
-        index = (noise.uniform.unsqueeze(-1) >= cdf.unsqueeze(1)).sum(-1)  # [B, N]
-        rows = torch.arange(len(index), device=index.device).unsqueeze(-1)
-        return self.bounds.clip(self.mean[rows, index] + self.std[rows, index] * noise.normal)
+        batch, num = self.log_weights.shape
+        index = torch.searchsorted(cdf, noise.uniform.contiguous(), right=True)  # [B, N]
+        index = index.clamp_(max=num - 1)  # if all weights are NaN
+        if batch > 1:
+            index = index + torch.arange(0, batch * num, num, device=index.device).unsqueeze(-1)
+        index, shape = index.flatten(), noise.normal.shape
+        mean = self.mean.flatten(0, 1).index_select(0, index).view(shape)
+        std = self.std.flatten(0, 1).index_select(0, index).view(shape)
+        return self.bounds.clip(torch.addcmul(mean, std, noise.normal))
 
     def log_joint(self, actions: Tensor) -> Tensor:
         """Return log π_m + log N(a_k; μ_m, σ_m), ``[B, M, N]``."""
@@ -73,15 +79,16 @@ class Mixture:
         candidate has any density under the component, even in log space, it keeps its mean and
         std. At the next control step every component starts again with weight 1/M.
         """
-        log_joint = self.log_joint(actions)  # [B, M, N]
-        log_resp = log_joint - log_joint.logsumexp(1, keepdim=True)
+        log_resp = self.log_joint(actions).log_softmax(1)  # log η, [B, M, N]
         log_mass = log_resp + weights.log().unsqueeze(1)  # log(η w), [B, M, N]
-        log_share = log_mass.logsumexp(-1)  # log N_m, [B, M]
-        alive = torch.isfinite(log_share)
-        omega = (log_mass - log_share.unsqueeze(-1)).exp()  # [B, M, N]
-        omega = torch.where(alive.unsqueeze(-1), omega, 0.0)
+        largest = log_mass.amax(-1, keepdim=True)  # [B, M, 1]
+        alive = largest > -torch.inf
+        mass = (log_mass - largest).exp_()
+        total = mass.sum(-1, keepdim=True)
+        log_share = torch.where(alive, largest + total.log(), -torch.inf)[..., 0]  # log N_m
+        omega = torch.where(alive, mass / total, 0.0)  # [B, M, N]
         mean, std = weighted_moments(actions, omega, self.floor)
-        keep = alive[:, :, None, None]
+        keep = alive.unsqueeze(-1)
         return dataclasses.replace(
             self,
             mean=torch.where(keep, mean, self.mean),

@@ -41,6 +41,8 @@ def log_optimality(
             f"optimality: expected log f(R) of the shape of the returns, {tuple(inputs.shape)} "
             f"(B, N, P), got {tuple(log_values.shape)}."
         )
+    if log_values.shape[-1] == 1:
+        return log_values[..., 0]
     return log_values.logsumexp(-1) - math.log(log_values.shape[-1])
 
 
@@ -49,7 +51,7 @@ def _num_elites(flat: Tensor, config: PlannerConfig) -> Tensor:
 
     ``elite_fraction`` is a fraction of the candidates that were not rejected.
     """
-    finite = torch.isfinite(flat).sum(-1, keepdim=True)
+    finite = (flat > -torch.inf).sum(-1, keepdim=True)
     return (config.elite_fraction * finite.double()).round().clamp(min=1)
 
 
@@ -62,15 +64,14 @@ def threshold(returns: Tensor, config: PlannerConfig) -> Tensor:
     reward in sight), every candidate has the same weight, and the proposal becomes narrower only
     because its candidates are clipped to the bounds.
     """
-    flat = returns.flatten(1)
+    flat = returns.flatten(1)  # [B, X]
     counts = _num_elites(flat, config).long()  # [B, 1]
-    ordered = flat.sort(-1, descending=True).values
-    limit = ordered.gather(-1, counts - 1).unsqueeze(-1)  # [B, 1, 1]
-    reached = (returns >= limit) & torch.isfinite(returns)
-    above = returns > limit
-    crowded = reached.sum((1, 2), keepdim=True) > counts.unsqueeze(-1)
-    passed = torch.where(crowded & above.any(-1).any(-1)[:, None, None], above, reached)
-    return torch.where(passed, torch.zeros_like(returns), -torch.inf)
+    limit = flat.sort(-1, descending=True).values.gather(-1, counts - 1)  # [B, 1]
+    above = flat > limit
+    reached = (flat >= limit) & (flat > -torch.inf)
+    crowded = reached.sum(-1, keepdim=True) > counts
+    passed = torch.where(crowded & above.any(-1, keepdim=True), above, reached)
+    return passed.to(flat.dtype).log().view(returns.shape)
 
 
 def exponential(returns: Tensor, config: PlannerConfig) -> Tensor:

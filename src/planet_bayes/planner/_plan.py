@@ -10,6 +10,7 @@ MPPI, CMA-ES or PaETS. `step` is this law, and `plan` is the loop around it.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -164,12 +165,20 @@ def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Returns the marked returns, the valid candidates ``[B, N]`` and the dead particles ``[B, P]``.
     """
+    if returns.device.type == "cpu" and math.isfinite(returns.sum()):  # then every one is
+        valid = returns.new_ones(returns.shape[:2], dtype=torch.bool)
+        return returns, valid, valid.new_zeros(returns.shape[0], returns.shape[2])
     finite = torch.isfinite(returns)
     dead = ~finite.any(1)  # [B, P]
     missing = dead.unsqueeze(1)
     valid = (finite | missing).all(-1) & ~dead.all(-1, keepdim=True)  # [B, N]
     marked = torch.where(valid.unsqueeze(-1), returns, -torch.inf)
     return torch.where(missing, torch.nan, marked), valid, dead
+
+
+def _selected(candidates: Tensor, index: Tensor) -> Tensor:
+    """Return candidates ``[B, n, H, A]`` by their indices ``[B, n]``."""
+    return candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
 
 
 def _with_kept(samples: Tensor, kept: Tensor | None) -> Tensor:
@@ -183,9 +192,8 @@ def _with_kept(samples: Tensor, kept: Tensor | None) -> Tensor:
 
 def _best(last: Step, num: int) -> Tensor:
     """Return the ``num`` candidates ``[B, num, H, A]`` of the largest values."""
-    values, candidates = last.values, last.candidates
-    index = values.nan_to_num(nan=-torch.inf).topk(min(num, values.shape[1])).indices
-    return candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
+    values = last.values.nan_to_num(nan=-torch.inf)
+    return _selected(last.candidates, values.topk(min(num, values.shape[1])).indices)
 
 
 def _diagnostics(last: Step, best: list[Tensor], valid: list[Tensor], stopped: bool) -> Diagnostics:
