@@ -145,6 +145,7 @@ HEAVY = ("matplotlib", "dm_control", "mujoco", "imageio", "cv2")
     [
         ("import planet_bayes.cli", (*HEAVY, "torch", "tyro", "gymnasium")),
         ("import planet_bayes.cli; planet_bayes.cli.commands()", HEAVY),
+        ("import planet_bayes.cli; planet_bayes.cli.summaries()", ("torch", "tyro", *HEAVY)),
         (
             "from planet_bayes.results import archive, curves, experiment, figures, tables",
             ("torch", "matplotlib", "gymnasium", "tyro", "rich"),
@@ -162,6 +163,11 @@ def test_imports_are_light(code: str, absent: tuple[str, ...]) -> None:
         [sys.executable, "-c", check], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+def test_the_listing_is_of_the_commands() -> None:
+    expected = {name: (kind.__doc__ or "").splitlines()[0] for name, kind in cli.commands().items()}
+    assert list(cli.summaries().items()) == list(expected.items())
 
 
 def test_messages_are_printed_as_they_are(capsys: pytest.CaptureFixture[str]) -> None:

@@ -8,13 +8,15 @@ imported when they are needed.
 
 from __future__ import annotations
 
+import ast
 import dataclasses
 import importlib
 import os
 import pkgutil
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from rich.console import Console
@@ -60,7 +62,7 @@ def _run(words: list[str], console: Console) -> int:
         return 0
     kind = find(words[0])
     if kind is None:
-        known = list(commands())
+        known = list(summaries())
         raise ConfigError(
             f"unknown command {words[0]!r}{nearest(words[0], known)} There are {', '.join(known)}."
         )
@@ -84,12 +86,34 @@ def find(name: str) -> type[Any] | None:
 def commands() -> dict[str, type[Any]]:
     """Return all commands by name, in the order of a listing."""
     found = {name: kind for name in _modules() if (kind := find(name)) is not None}
-    names = [*LISTED_FIRST, *(name for name in found if name not in LISTED_FIRST)]
-    return {name: found[name] for name in names}
+    return {name: found[name] for name in _ordered(found)}
 
 
 def _modules() -> list[str]:
     return [module.name for module in pkgutil.iter_modules(__path__)]
+
+
+def summaries() -> dict[str, str]:
+    """Return the first line of every command's help, in the order of a listing.
+
+    The modules are parsed, not imported: they would load PyTorch, which takes seconds.
+    """
+    found: dict[str, str] = {}
+    for name in _modules():
+        tree = ast.parse(Path(__file__).with_name(f"{name}.py").read_text())
+        for node in tree.body:
+            if isinstance(node, ast.ClassDef) and not name.startswith("_") and _is_command(node):
+                found[name] = (ast.get_docstring(node) or "").splitlines()[0]
+    return {name: found[name] for name in _ordered(found)}
+
+
+def _is_command(node: ast.ClassDef) -> bool:
+    functions = [part.name for part in node.body if isinstance(part, ast.FunctionDef)]
+    return bool(node.decorator_list) and "run" in functions
+
+
+def _ordered(names: Iterable[str]) -> list[str]:
+    return [*LISTED_FIRST, *(name for name in names if name not in LISTED_FIRST)]
 
 
 def _list_commands(console: Console) -> None:
@@ -97,8 +121,8 @@ def _list_commands(console: Console) -> None:
         "usage: planet-bayes COMMAND [OPTIONS]\n\n"
         "Uncertainty-aware latent model-predictive control.\n\ncommands:"
     )
-    for name, kind in commands().items():
-        console.print(f"  {name:<10} {(kind.__doc__ or '').splitlines()[0]}", soft_wrap=True)
+    for name, summary in summaries().items():
+        console.print(f"  {name:<10} {summary}", soft_wrap=True)
     console.print("\n`planet-bayes COMMAND --help` describes a command.")
 
 

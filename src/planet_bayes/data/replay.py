@@ -38,6 +38,7 @@ class Replay:
         self._digests: list[str] = []
         self._sums: dict[str, NDArray[np.float64]] = {}
         self._onsets: list[tuple[int, int]] = []  # episode and step
+        self._arrays: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
         self._cache: OrderedDict[int, Episode] = OrderedDict()
         self._cached_bytes = 0
         folder.mkdir(parents=True, exist_ok=True)
@@ -87,6 +88,7 @@ class Replay:
         collected again, the same.
         """
         self.lengths, self._digests, self._sums, self._onsets = [], [], {}, []
+        self._arrays = None
         self._cache.clear()
         self._cached_bytes = 0
         sums = files.read_sums(self.folder)
@@ -156,12 +158,13 @@ class Replay:
         """
         self._refuse_empty()
         total = groups * batch
-        episodes = sampling.draw_episodes(rng, self.lengths, total, seed_episodes, agent_weight)
-        limits = sampling.num_starts(self.lengths, length)[episodes]
+        lengths, onsets = self._as_arrays()
+        episodes = sampling.draw_episodes(rng, lengths, total, seed_episodes, agent_weight)
+        limits = sampling.num_starts(lengths[episodes], length)
         starts = (rng.random(total) * limits).astype(np.int64)
         if onset_share:
             episodes, starts = sampling.draw_onsets(
-                rng, self.lengths, self._onsets, length, onset_share, episodes, starts
+                rng, lengths, onsets, length, onset_share, episodes, starts
             )
         arrays = _empty_arrays(self.episode(int(episodes.min())), total, length)
         # In the order of episodes, so that each is read from disk at most once per batch.
@@ -183,6 +186,13 @@ class Replay:
             terminal=tensors["terminal"],
             mask=tensors["mask"],
         )
+
+    def _as_arrays(self) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+        """Return lengths ``[n]`` and onsets ``[m, 2]``, made again only after a new episode."""
+        if self._arrays is None or len(self._arrays[0]) != len(self.lengths):
+            onsets = np.array(self._onsets, np.int64).reshape(-1, 2)
+            self._arrays = np.array(self.lengths, np.int64), onsets
+        return self._arrays
 
     def path(self, index: int) -> Path:
         """Return the file of an episode."""

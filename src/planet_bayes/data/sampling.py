@@ -13,6 +13,8 @@ MAX_ONSET_OVERSAMPLING = 20.0
 """How many times as often as by chance an onset is drawn, at most."""
 
 Indices = NDArray[np.int64]
+Lengths = Sequence[int] | Indices
+"""Entries of each episode. An array is not copied, so that a draw costs the same in a long run."""
 
 
 def onsets(reward: NDArray[np.float32]) -> Indices:
@@ -22,14 +24,14 @@ def onsets(reward: NDArray[np.float32]) -> Indices:
     return step[(reward[step] != 0) & (before[step] == before[step - ONSET_QUIET_STEPS])]
 
 
-def num_starts(lengths: Sequence[int], length: int) -> Indices:
+def num_starts(lengths: Lengths, length: int) -> Indices:
     """Return how many sequences of ``length`` each episode has, at least one."""
-    return np.maximum(0, np.array(lengths) - length) + 1
+    return np.maximum(0, np.asarray(lengths) - length) + 1
 
 
 def draw_episodes(
     rng: np.random.Generator,
-    lengths: Sequence[int],
+    lengths: Lengths,
     total: int,
     seed_episodes: int,
     agent_weight: float,
@@ -52,8 +54,8 @@ def draw_episodes(
 
 def draw_onsets(
     rng: np.random.Generator,
-    lengths: Sequence[int],
-    known: Sequence[tuple[int, int]],
+    lengths: Lengths,
+    known: Sequence[tuple[int, int]] | Indices,
     length: int,
     share: float,
     episodes: Indices,
@@ -61,21 +63,21 @@ def draw_onsets(
 ) -> tuple[Indices, Indices]:
     """Replace some sequences so that a fraction ``share`` of them contains a reward onset.
 
-    ``known`` are the onsets, as episode and step. No onset is drawn more than
+    ``known`` are the onsets ``[n, 2]``, as episode and step. No onset is drawn more than
     `MAX_ONSET_OVERSAMPLING` times as often as by chance, because a few onsets would be memorised.
     Returns episodes and starts.
     """
-    if not known:
+    if not len(known):
         return episodes, starts
-    chance = min(1.0, len(known) * (length - 1) / sum(lengths))
+    chance = min(1.0, len(known) * (length - 1) / int(np.sum(lengths)))
     wanted = min(share, MAX_ONSET_OVERSAMPLING * chance)
     if wanted <= chance:
         return episodes, starts
     replaced = rng.random(len(episodes)) < (wanted - chance) / (1 - chance)
     which = rng.integers(len(known), size=len(episodes))
     before = 1 + np.floor(rng.random(len(episodes)) * (length - 1)).astype(np.int64)
-    drawn = np.array(known)[which]  # [total, 2]
-    latest = num_starts(lengths, length)[drawn[:, 0]] - 1
+    drawn = np.asarray(known)[which]  # [total, 2]
+    latest = num_starts(np.asarray(lengths)[drawn[:, 0]], length) - 1
     return (
         np.where(replaced, drawn[:, 0], episodes),
         np.where(replaced, np.clip(drawn[:, 1] - before, 0, latest), starts),

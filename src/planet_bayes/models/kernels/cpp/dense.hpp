@@ -294,8 +294,8 @@ void in_parallel(int jobs, int threads, Function work) {
   if (failed) throw std::bad_alloc();
 }
 
-// Blocks of nearly equal sizes: at most `most` rows each, and several for each thread, if `others`
-// times as many blocks are done.
+// Returns the rows of a block, at most `most`, for `others` members or problems of `rows` rows each.
+// With several threads there are at least four blocks for each of them, so that they end together.
 int block_rows(int rows, int most, int others, int threads) {
   int blocks = (rows + most - 1) / most;
   if (threads > 1) blocks = std::max(blocks, (4 * threads + others - 1) / others);

@@ -36,8 +36,8 @@ struct Sizes {  // as in native.py
 struct Model {
   Sizes sizes;
   std::vector<Member> members;
-  std::vector<Layer> head;  // all but the last layer
-  std::vector<float> last;  // its weights
+  std::vector<Layer> head;  // all layers except the last
+  std::vector<float> last;  // weights of the last, which has one output
   float last_bias;
   std::vector<float> unsound;  // per member: 0, or NaN if a weight is not finite
 };
