@@ -1,6 +1,7 @@
 """From words to commands: one dialect, two lengths of help, and light imports."""
 
 import dataclasses
+import os
 import shlex
 import subprocess
 import sys
@@ -163,6 +164,20 @@ def test_imports_are_light(code: str, absent: tuple[str, ...]) -> None:
         [sys.executable, "-c", check], capture_output=True, text=True, check=True
     )
     assert result.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize(("given", "expected"), [(None, "1000"), ("5", "5")])
+def test_idle_threads_do_not_spin_unless_told_to(given: str | None, expected: str) -> None:
+    environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}
+    if given is not None:
+        environment["GOMP_SPINCOUNT"] = given
+    code = (
+        "import planet_bayes, os, sys; print(os.environ['GOMP_SPINCOUNT'], 'torch' in sys.modules)"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stdout == f"{expected} False\n"  # PyTorch would have read it already
 
 
 def test_the_listing_is_of_the_commands() -> None:

@@ -4,6 +4,7 @@ The names in ``__all__`` are the public API. They are imported when first used, 
 ``planet_bayes.planner`` alone needs only PyTorch.
 """
 
+import os
 from typing import TYPE_CHECKING
 
 from planet_bayes.lazy import exports
@@ -59,6 +60,10 @@ __all__ = [
     "train",
 ]
 __version__ = "0.2.0"
+
+# PyTorch's threads (GNU OpenMP) spin for milliseconds when they have no work, and take the core
+# from whoever has some. They read this when PyTorch is imported; 1000 turns are microseconds.
+os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 
 __getattr__, __dir__ = exports(
