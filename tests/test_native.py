@@ -239,6 +239,22 @@ def test_what_it_cannot_do_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> 
     assert_close(rewards, problem().plain())
 
 
+@pytest.mark.parametrize("wrong", ["members", "batch", "actions", "dtype"])
+def test_shapes_that_do_not_fit_are_refused(wrong: str) -> None:
+    """The library would read beyond their end."""
+    case = problem()
+    if wrong == "members":
+        case.belief = problem(members=1).belief
+    elif wrong == "batch":
+        case.actions = case.actions[:1].expand(3, -1, -1, -1)
+    elif wrong == "actions":
+        case.actions = case.actions[..., :2]
+    else:
+        case.actions = case.actions.double()
+    with pytest.raises(ValueError, match="expected float32"):
+        case.native()
+
+
 def test_without_a_library_pytorch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_path", lambda name: None)
     assert native.available() == []

@@ -107,6 +107,17 @@ def test_it_is_the_one_in_use_and_pytorch_does_the_same(monkeypatch: pytest.Monk
     assert calls == ["native"]
 
 
+@pytest.mark.parametrize("wrong", ["action", "noise"])
+def test_shapes_that_do_not_fit_are_refused(wrong: str) -> None:
+    model, embed, action, noise = problem(2, deter=7, stoch=4, hidden=6)
+    if wrong == "action":
+        action = action[:, :, :3]
+    else:
+        noise = noise[..., :3]
+    with pytest.raises(ValueError, match=f"{wrong}: expected float32"):
+        model.filter_sequences(embed, action, noise)
+
+
 def test_the_number_of_threads_changes_no_bit(library: str) -> None:
     model, embed, action, noise = problem(3, 21, 5, deter=20, stoch=9, hidden=17)
     weights = model.weights()

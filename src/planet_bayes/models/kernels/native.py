@@ -134,10 +134,16 @@ class NativeImagination:
         ``[H, P, B, N or 1, S]``; without, the prior's mean is taken.
         """
         batch, num, horizon, _ = actions.shape
-        deter, stoch, actions = _contiguous((deter, stoch, actions))
+        rssm, particles = self._rssm, self._particles
         columns = 1 if noise is None else noise.shape[3]
-        noise = None if noise is None else noise.contiguous()
-        self._check(batch, num, horizon, deter, stoch, actions, noise)
+        check("deter", deter, (particles, batch, rssm.deter))
+        check("stoch", stoch, (particles, batch, rssm.stoch))
+        check("actions", actions, (batch, num, horizon, rssm.action))
+        if noise is not None:
+            columns = 1 if columns == 1 else num
+            check("noise", noise, (horizon, particles, batch, columns, rssm.stoch))
+            noise = noise.contiguous()
+        deter, stoch, actions = _contiguous((deter, stoch, actions))
         result = actions.new_empty(batch, num, self._particles, horizon)
         failed = self._library.planet_bayes_imagine(
             self._model,
@@ -150,27 +156,14 @@ class NativeImagination:
             raise MemoryError
         return result
 
-    def _check(
-        self,
-        batch: int,
-        num: int,
-        horizon: int,
-        deter: Tensor,
-        stoch: Tensor,
-        actions: Tensor,
-        noise: Tensor | None,
-    ) -> None:
-        """Refuse what the library would read out of bounds."""
-        rssm, particles = self._rssm, self._particles
-        assert deter.shape == (particles, batch, rssm.deter), deter.shape
-        assert stoch.shape == (particles, batch, rssm.stoch), stoch.shape
-        assert actions.shape[-1] == rssm.action, actions.shape
-        given = [deter, stoch, actions]
-        if noise is not None:
-            lead = (horizon, particles, batch)
-            assert noise.shape in ((*lead, num, rssm.stoch), (*lead, 1, rssm.stoch)), noise.shape
-            given.append(noise)
-        assert all(part.dtype == torch.float32 and part.device.type == "cpu" for part in given)
+
+def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+    """Refuse what the library would read out of bounds."""
+    if tensor.shape != shape or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+        raise ValueError(
+            f"{name}: expected float32 {shape} on the CPU, got {tensor.dtype} "
+            f"{tuple(tensor.shape)} on {tensor.device}."
+        )
 
 
 def _contiguous(tensors: Iterable[Tensor]) -> list[Tensor]:

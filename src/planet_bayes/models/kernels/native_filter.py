@@ -83,9 +83,13 @@ def forward(
 
     ``weights`` are weights and biases in the order of `WEIGHTS`, then the output's.
     """
+    (members, steps, batch, hidden), stoch = part.shape, weights[-1].shape[-1] // 2
+    deter, inputs = weights[WEIGHTS.index("hidden")].shape[1], weights[0].shape[1]
+    lead = (members, steps, batch)
+    native.check("part", part, (*lead, weights[0].shape[2]))
+    native.check("action", action, (*lead, inputs - stoch))
+    native.check("noise", noise, (*lead, stoch))
     part, action, noise = part.contiguous(), action.contiguous(), noise.contiguous()
-    (members, steps, batch, hidden), stoch = part.shape, noise.shape[-1]
-    deter = weights[WEIGHTS.index("hidden")].shape[1]
 
     def room(size: int, extra: int = 0) -> Tensor:
         return part.new_empty(members, steps + extra, batch, size)
