@@ -1,5 +1,6 @@
 """The native kernel equals the plain rollout, and gives NaN where an input is not finite."""
 
+import copy
 import dataclasses
 import math
 from typing import Any
@@ -253,6 +254,38 @@ def test_shapes_that_do_not_fit_are_refused(wrong: str) -> None:
         case.actions = case.actions.double()
     with pytest.raises(ValueError, match="expected float32"):
         case.native()
+
+
+def test_weights_that_do_not_fit_go_another_way() -> None:
+    case = problem(3)
+    weights, head = case.model.weights(), case.model.head("reward")
+    assert native.supports(case.model.rssm, weights, head)
+    narrow = dataclasses.replace(weights.gates, bias=weights.gates.bias[:1])
+    odd = dataclasses.replace(weights, gates=narrow)
+    assert not native.supports(case.model.rssm, odd, head)
+    assert not native.supports(case.model.rssm, weights, problem().model.double().head("reward"))
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+def test_no_candidates_are_no_problem(threads: int) -> None:
+    case, kept = problem(), torch.get_num_threads()
+    case.actions = case.actions[:, :0]
+    try:
+        torch.set_num_threads(threads)
+        assert case.native().shape == (2, 0, 2, 5)
+    finally:
+        torch.set_num_threads(kept)
+
+
+def test_a_copy_outlives_the_original() -> None:
+    case = problem()
+    expected = case.native()
+    packed = case.model.imagination()._native
+    assert packed is not None
+    other = copy.copy(packed)
+    del packed
+    found = other.rewards(case.belief.deter, case.belief.stoch, case.actions, None)
+    assert found.shape == expected.shape
 
 
 def test_without_a_library_pytorch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:

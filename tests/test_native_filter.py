@@ -107,15 +107,42 @@ def test_it_is_the_one_in_use_and_pytorch_does_the_same(monkeypatch: pytest.Monk
     assert calls == ["native"]
 
 
-@pytest.mark.parametrize("wrong", ["action", "noise"])
-def test_shapes_that_do_not_fit_are_refused(wrong: str) -> None:
+@pytest.mark.parametrize("wrong", ["steps", "members", "noise"])
+def test_shapes_that_do_not_fit_never_reach_the_library(wrong: str) -> None:
+    """PyTorch refuses them; the library would read beyond their end."""
     model, embed, action, noise = problem(2, deter=7, stoch=4, hidden=6)
-    if wrong == "action":
-        action = action[:, :, :3]
+    if wrong == "steps":
+        noise = noise[:2]
+    elif wrong == "members":
+        action = action[:1].expand(3, -1, -1, -1)
     else:
         noise = noise[..., :3]
-    with pytest.raises(ValueError, match=f"{wrong}: expected float32"):
+    with pytest.raises((RuntimeError, IndexError)):
         model.filter_sequences(embed, action, noise)
+
+
+def test_actions_of_another_type_are_converted() -> None:
+    model, embed, action, noise = problem(2, deter=7, stoch=4, hidden=6)
+    found = model.filter_sequences(embed, action.double(), noise).stoch
+    expected = model.filter_sequences(embed, action, noise).stoch
+    torch.testing.assert_close(found, expected, rtol=1e-5, atol=1e-5)
+
+
+def test_no_sequences_are_no_problem() -> None:
+    model, embed, action, noise = problem(2, deter=7, stoch=4, hidden=6)
+    with torch.no_grad():
+        seen = model.filter_sequences(embed[:, :0], action[:, :0], noise[:, :, :0])
+    assert seen.deter.shape == (2, 0, 4, 7)
+
+
+def test_the_pass_backward_uses_the_library_of_the_pass_forward(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    model, embed, action, noise = problem(2, deter=7, stoch=4, hidden=6)
+    seen = model.filter_sequences(embed, action, noise)
+    monkeypatch.setenv(native.VARIABLE, "torch")
+    seen.stoch.sum().backward()
+    assert embed.grad is not None
 
 
 def test_the_number_of_threads_changes_no_bit(library: str) -> None:

@@ -13,6 +13,7 @@ import os
 import weakref
 from collections.abc import Iterable
 from ctypes import POINTER, c_float, c_int, c_int32, c_void_p
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 
 import torch
@@ -56,7 +57,9 @@ def chosen() -> str:
 
 
 def _path(name: str) -> Path | None:
-    found = sorted(Path(__file__).parent.glob(f"_native_{name}*.so"))
+    folder = Path(__file__).parent
+    names = [f"_native_{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
+    found = [folder / one for one in names if (folder / one).exists()]
     return found[0] if found else None
 
 
@@ -79,14 +82,18 @@ def library(name: str) -> ctypes.CDLL:
 
 def supports(rssm: RSSM, weights: Weights, head: Head) -> bool:
     """Return whether `NativeImagination` can do this work."""
-    weight = weights.input.weight
+    if type(rssm) is not RSSM or type(head) is not RewardHead or chosen() == "torch":
+        return False
+    particles, shapes = len(weights.input.weight), rssm.layers()
+    layers = [(getattr(weights, name), shapes[name]) for name in IMAGINED]
+    linear = _linear(head)
+    widths = [rssm.deter + rssm.stoch, *[linear[0].out_features] * (len(linear) - 1), 1]
     return (
-        weight.device.type == "cpu"
-        and weight.dtype == torch.float32
-        and type(rssm) is RSSM
-        and type(head) is RewardHead
-        and rssm.activation in ACTIVATIONS
-        and chosen() != "torch"
+        rssm.activation in ACTIVATIONS
+        and all(fits(one.weight, (particles, to.inputs, to.outputs)) for one, to in layers)
+        and all(fits(one.bias, (particles, 1, to.outputs)) for one, to in layers)
+        and all(fits(one.weight, (widths[i + 1], widths[i])) for i, one in enumerate(linear))
+        and all(fits(one.bias, (widths[i + 1],)) for i, one in enumerate(linear))
     )
 
 
@@ -103,7 +110,7 @@ class NativeImagination:
         self._library = library(chosen())
         self._rssm, self._particles = rssm, len(weights.input.weight)
         layers = [getattr(weights, name) for name in IMAGINED]
-        linear = [layer for layer in head.network if isinstance(layer, nn.Linear)]
+        linear = _linear(head)
         sizes = _Sizes(
             members=self._particles,
             action=rssm.action,
@@ -123,7 +130,12 @@ class NativeImagination:
         )
         if not self._model:
             raise MemoryError
-        weakref.finalize(self, self._library.planet_bayes_free, self._model)
+        # Not at exit: another thread may be in a call then.
+        weakref.finalize(self, self._library.planet_bayes_free, self._model).atexit = False
+
+    def __copy__(self) -> NativeImagination:
+        """Return this object, which owns the packed weights. It never changes."""
+        return self
 
     def rewards(
         self, deter: Tensor, stoch: Tensor, actions: Tensor, noise: Tensor | None
@@ -136,12 +148,12 @@ class NativeImagination:
         batch, num, horizon, _ = actions.shape
         rssm, particles = self._rssm, self._particles
         columns = 1 if noise is None else noise.shape[3]
-        check("deter", deter, (particles, batch, rssm.deter))
-        check("stoch", stoch, (particles, batch, rssm.stoch))
-        check("actions", actions, (batch, num, horizon, rssm.action))
+        _check("deter", deter, (particles, batch, rssm.deter))
+        _check("stoch", stoch, (particles, batch, rssm.stoch))
+        _check("actions", actions, (batch, num, horizon, rssm.action))
         if noise is not None:
             columns = 1 if columns == 1 else num
-            check("noise", noise, (horizon, particles, batch, columns, rssm.stoch))
+            _check("noise", noise, (horizon, particles, batch, columns, rssm.stoch))
             noise = noise.contiguous()
         deter, stoch, actions = _contiguous((deter, stoch, actions))
         result = actions.new_empty(batch, num, self._particles, horizon)
@@ -157,13 +169,22 @@ class NativeImagination:
         return result
 
 
-def check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
+def fits(tensor: Tensor, shape: tuple[int, ...]) -> bool:
+    """Return whether the library can read a tensor: its shape, type and device."""
+    return tensor.shape == shape and tensor.dtype == torch.float32 and tensor.device.type == "cpu"
+
+
+def _check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
     """Refuse what the library would read out of bounds."""
-    if tensor.shape != shape or tensor.dtype != torch.float32 or tensor.device.type != "cpu":
+    if not fits(tensor, shape):
         raise ValueError(
             f"{name}: expected float32 {shape} on the CPU, got {tensor.dtype} "
             f"{tuple(tensor.shape)} on {tensor.device}."
         )
+
+
+def _linear(head: RewardHead) -> list[nn.Linear]:
+    return [layer for layer in head.network if isinstance(layer, nn.Linear)]
 
 
 def _contiguous(tensors: Iterable[Tensor]) -> list[Tensor]:

@@ -66,9 +66,24 @@ class Tape:
     """``[E, T, B, S]``."""
 
 
-def supports(part: Tensor) -> bool:
-    """Return whether the library can do this work."""
-    return part.device.type == "cpu" and part.dtype == torch.float32 and native.chosen() != "torch"
+def supports(weights: tuple[Tensor, ...], part: Tensor, action: Tensor, noise: Tensor) -> bool:
+    """Return whether the library can do this work; see `forward` for the arguments."""
+    members, x, lead = part.shape[0], part.shape[3], part.shape[:3]
+    s, d = weights[-1].shape[-1] // 2, weights[WEIGHTS.index("hidden")].shape[1]
+    a = action.shape[-1]
+    shapes = [
+        *((members, s + a, x), (members, 1, x)),
+        *((members, x + d, 2 * d), (members, 1, 2 * d)),
+        *((members, x + d, d), (members, 1, d)),
+        (members, d, x),
+        *((members, x, 2 * s), (members, 1, 2 * s)),
+    ]
+    inputs = ((part, x), (action, a), (noise, s))
+    return (
+        native.chosen() != "torch"
+        and all(native.fits(tensor, (*lead, size)) for tensor, size in inputs)
+        and all(native.fits(tensor, shape) for tensor, shape in zip(weights, shapes, strict=True))
+    )
 
 
 def forward(
@@ -83,12 +98,8 @@ def forward(
 
     ``weights`` are weights and biases in the order of `WEIGHTS`, then the output's.
     """
-    (members, steps, batch, hidden), stoch = part.shape, weights[-1].shape[-1] // 2
-    deter, inputs = weights[WEIGHTS.index("hidden")].shape[1], weights[0].shape[1]
-    lead = (members, steps, batch)
-    native.check("part", part, (*lead, weights[0].shape[2]))
-    native.check("action", action, (*lead, inputs - stoch))
-    native.check("noise", noise, (*lead, stoch))
+    (members, steps, batch, hidden), stoch = part.shape, noise.shape[-1]
+    deter = weights[WEIGHTS.index("hidden")].shape[1]
     part, action, noise = part.contiguous(), action.contiguous(), noise.contiguous()
 
     def room(size: int, extra: int = 0) -> Tensor:
@@ -123,16 +134,18 @@ def backward(
     gradients: tuple[Tensor, ...],
     min_std: float,
     activation: str,
+    library: str,
 ) -> tuple[Tensor, ...]:
     """Return the gradients at the outputs of the five products, in the order of `AT`.
 
-    ``gradients`` are those of the results: deter, stoch, mean and std.
+    ``gradients`` are those of the results: deter, stoch, mean and std. ``library`` is the one that
+    the pass forward was made with.
     """
     kept = [weight.contiguous() for weight in weights]
     given = [gradient.contiguous() for gradient in gradients]
     at = [torch.empty_like(like) for like in (tape.values, tape.gates, tape.proposed, tape.values)]
     at.append(tape.std.new_empty(*tape.std.shape[:-1], 2 * tape.std.shape[-1]))
-    failed = native.library(native.chosen()).planet_bayes_filter_gradient(
+    failed = native.library(library).planet_bayes_filter_gradient(
         ctypes.byref(_sizes(tape, min_std, activation)),
         ctypes.byref(_Weights(*_addresses(kept))),
         ctypes.byref(_arrays(tape)),

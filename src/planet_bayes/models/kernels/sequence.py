@@ -27,7 +27,7 @@ from torch import Tensor
 from torch.autograd.function import FunctionCtx, once_differentiable
 
 from planet_bayes.models.activations import INPLACE, elu_slope
-from planet_bayes.models.kernels import fast_path, native_filter
+from planet_bayes.models.kernels import fast_path, native, native_filter
 from planet_bayes.models.kernels.native_filter import Tape
 from planet_bayes.models.rssm import MIN_STATE_STD, RSSM, Weights
 
@@ -47,7 +47,8 @@ class States(NamedTuple):
 def supports(rssm: RSSM, action: Tensor, noise: Tensor) -> bool:
     """Return whether `filter_sequence` can do this work."""
     constant = not (action.requires_grad or noise.requires_grad)
-    return fast_path(action.device) and rssm.activation in SUPPORTED and constant
+    known = type(rssm) is RSSM and rssm.activation in SUPPORTED
+    return fast_path(action.device) and known and constant
 
 
 def filter_sequence(
@@ -90,12 +91,13 @@ class _Filter(torch.autograd.Function):
         activation: str,
         *weights: Tensor,
     ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-        native = native_filter.supports(part)
-        run = native_filter.forward if native else _forward
+        usable = native_filter.supports(weights, part, action, noise)
+        run = native_filter.forward if usable else _forward
         tape, mean = run(weights, part, action, noise, min_std, activation)
         tensors = [getattr(tape, field.name) for field in dataclasses.fields(tape)]
         ctx.save_for_backward(*weights, *tensors)
-        ctx.rest = min_std, activation, native  # type: ignore[attr-defined]
+        ctx.rest = min_std, activation  # type: ignore[attr-defined]
+        ctx.library = native.chosen() if usable else None  # type: ignore[attr-defined]
         hidden, stoch = part.shape[-1], noise.shape[-1]
         return (
             tape.xh[:, 1:, :, hidden:].clone(),
@@ -109,10 +111,13 @@ class _Filter(torch.autograd.Function):
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
         weights, tape = saved[:9], Tape(*saved[9:])
-        min_std, activation, native = ctx.rest  # type: ignore[attr-defined]
-        run = native_filter.backward if native else _backward
-        at_input, at_gates, at_candidate, at_hidden, at_out = run(
-            weights, tape, gradients, min_std, activation
+        min_std, activation = ctx.rest  # type: ignore[attr-defined]
+        arguments = (weights, tape, gradients, min_std, activation)
+        library: str | None = ctx.library  # type: ignore[attr-defined]
+        at_input, at_gates, at_candidate, at_hidden, at_out = (
+            _backward(*arguments)
+            if library is None
+            else native_filter.backward(*arguments, library)
         )
         hidden = tape.values.shape[-1]
 

@@ -212,6 +212,7 @@ void gradient_rows(const FilterSizes& z, const BackwardLayers& layers, const Fil
 // Calls work(e, first row, rows, memory) for every block of rows of every member.
 template <typename Function>
 void by_blocks(const FilterSizes& z, int threads, Function work) {
+  if (z.members == 0 || z.batch == 0) return;
   const int size = block_rows(z.batch, SEQUENCES, z.members, threads);
   const int blocks = (z.batch + size - 1) / size;
   in_parallel(z.members * blocks, threads, [&](int job, std::vector<float>& memory) {

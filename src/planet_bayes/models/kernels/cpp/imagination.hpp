@@ -125,6 +125,7 @@ void roll(const Model& model, const Work& work, int member, int problem, int fir
 
 void imagine(const Model& model, const Work& work) {
   const int others = model.sizes.members * work.batch;
+  if (others == 0 || work.candidates == 0) return;
   int size = block_rows(work.candidates, BLOCK, others, work.threads);
   size = (size + 5) / 6 * 6;  // whole tiles
   const int blocks = (work.candidates + size - 1) / size;
