@@ -12,10 +12,9 @@ from collections.abc import Mapping
 from torch import nn
 
 from planet_bayes.models import LayerShape, Modality, WorldModel
+from planet_bayes.models.kernels.native import IMAGINED
 
 Layer = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
-IMAGINED = ("input", "gates", "candidate", "prior_hidden", "prior_out")
-"""Layers of the dynamics that a step without an observation uses."""
 
 
 def imagining(model: WorldModel, trajectories: int, horizon: int) -> float:

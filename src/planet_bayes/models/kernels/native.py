@@ -56,6 +56,7 @@ def chosen() -> str:
     return name
 
 
+@functools.cache  # asked at every planning call
 def _path(name: str) -> Path | None:
     folder = Path(__file__).parent
     names = [f"_native_{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
