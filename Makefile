@@ -4,9 +4,10 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 ARGS ?=
-INSTALL := $(BIN)/python -m pip install -q --disable-pip-version-check --no-compile -c constraints.txt
+QUIETLY := -q --disable-pip-version-check --no-compile -c constraints.txt
+INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 
-.PHONY: train test docs setup rendering format slow clean
+.PHONY: train test types tests docs setup rendering format slow clean
 
 train: setup
 	$(BIN)/planet-bayes train --preset quick $(ARGS)
@@ -14,7 +15,12 @@ train: setup
 test: setup
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
-	$(BIN)/mypy --num-workers 2
+	@$(MAKE) --no-print-directory -j 2 types tests
+
+types:
+	$(BIN)/mypy
+
+tests:
 	$(BIN)/python -m pytest -q -n 2 $(ARGS)
 
 docs: setup $(VENV)/.docs-installed
@@ -29,15 +35,19 @@ format: setup
 
 setup: $(VENV)/.installed rendering
 
-# Some Debian machines have no ensurepip; then the machine's own pip fills the environment.
 # Without --no-compile, pip spends a third of the time on modules that nobody imports.
-$(VENV)/.installed: pyproject.toml constraints.txt setup.py $(wildcard src/planet_bayes/models/kernels/cpp/*)
+$(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt setup.py $(wildcard src/planet_bayes/models/kernels/cpp/*)
+	$(INSTALL) -e '.[all,dev]'
+	@touch $@
+
+# The pip of constraints.txt resolves the packages in half the time of older ones. The machine's own
+# pip installs it, or else ensurepip's, which some Debian machines lack.
+$(VENV)/.created:
 	@echo "setting up $(VENV) (some minutes, the first time) …"
 	@$(PYTHON) -c 'import sys; sys.exit(0 if (3, 11) <= sys.version_info < (3, 13) else "the control suite needs Python 3.11 or 3.12; run: make PYTHON=python3.11 …")'
-	@$(PYTHON) -m venv $(VENV) >/dev/null 2>&1 || { \
-		$(PYTHON) -m venv --clear --without-pip $(VENV) && \
-		$(PYTHON) -m pip --python $(BIN)/python install -q pip; }
-	$(INSTALL) -e '.[all,dev]'
+	@{ $(PYTHON) -m venv --clear --without-pip $(VENV) && \
+		$(PYTHON) -m pip --python $(BIN)/python install $(QUIETLY) pip 2>/dev/null; } || { \
+		$(PYTHON) -m venv --clear $(VENV) && $(INSTALL) --upgrade pip; }
 	@touch $@
 
 $(VENV)/.docs-installed: $(VENV)/.installed

@@ -17,6 +17,11 @@ if platform.machine() in ("x86_64", "AMD64"):
 class BuildExt(build_ext):
     """Builds extensions of the same source at the same time: each has a folder for its objects."""
 
+    def finalize_options(self) -> None:
+        """Build all at once, also in an editable install, which ignores options of `setup`."""
+        super().finalize_options()
+        self.parallel = len(FLAGS)
+
     def build_extension(self, ext: Extension) -> None:
         """Build one extension."""
         own = copy.copy(self)
@@ -38,5 +43,4 @@ setup(
         )
         for name, flags in FLAGS.items()
     ],
-    options={"build_ext": {"parallel": len(FLAGS)}},
 )

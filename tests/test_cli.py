@@ -90,17 +90,6 @@ def test_train_stop_resume_evaluate(
     assert (tmp_path / "whole" / "evaluation.mp4").stat().st_size > 500
 
 
-def test_termination_checkpoints_and_says_so(tmp_path: Path) -> None:
-    process = start("train", *TINY, "--run", "run", cwd=tmp_path)
-    while not list(tmp_path.glob("run/checkpoints/*/progress.json")):
-        assert process.poll() is None
-        time.sleep(0.02)
-    process.send_signal(signal.SIGTERM)
-    code, output = finish(process)
-    assert code == 143, output
-    newest_progress(tmp_path / "run")
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
