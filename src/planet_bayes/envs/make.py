@@ -57,14 +57,14 @@ def make_env(task: str, config: EnvConfig = _DEFAULT) -> NamedObservations:
 def _wrapped(
     env: gymnasium.Env[Any, Any], task: str, spec: TaskSpec | None, config: EnvConfig
 ) -> NamedObservations:
-    """Wrap from inner to outer: actions, repeat, time limit, observations.
+    """Wrap from inner to outer: repeat, actions, time limit, observations.
 
-    Observations come last, so that a frame is rendered once per action and not once per simulator
-    step.
+    What is outside the repeat, above all rendering, is done once per action and not once per
+    simulator step.
     """
     native = env.action_space
-    env = unit_actions(env, task)
     env = ActionRepeat(env, config.action_repeat or (spec.action_repeat if spec else 1))
+    env = unit_actions(env, task)
     if config.max_steps:
         env = TimeLimit(env, config.max_steps)
     assert isinstance(native, spaces.Box)

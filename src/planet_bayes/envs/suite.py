@@ -38,6 +38,7 @@ RENDER_QUALITY = (
 )
 """Reduced quality by frame size. Larger frames are for people and keep the model's own quality."""
 
+_STATE = int(mujoco.mjtState.mjSTATE_PHYSICS)
 MAX_SPEED = 1000.0
 """Metres per second above which the simulation has diverged. A trained cheetah reaches 70."""
 
@@ -176,6 +177,8 @@ class _EndsAtDivergence(gymnasium.Wrapper[Any, Any, Any, Any]):
         self._observation: Any = None
         model = physics.model
         self._slides = model.jnt_dofadr[model.jnt_type == mujoco.mjtJoint.mjJNT_SLIDE]
+        self._state = np.empty(mujoco.mj_stateSize(model.ptr, _STATE))
+        """The state before the step."""
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -186,16 +189,17 @@ class _EndsAtDivergence(gymnasium.Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> tuple[Any, Any, bool, bool, dict[str, Any]]:
         """Take one simulator step. ``info["diverged"]`` says why a step was undone."""
-        state = self._physics.get_state()
+        physics = self._physics
+        mujoco.mj_getState(physics.model.ptr, physics.data.ptr, self._state, _STATE)
         try:
             observation, reward, terminated, truncated, info = self.env.step(action)
-            speed = np.abs(self._physics.data.qvel[self._slides]).max(initial=0.0)
+            speed = np.abs(physics.data.qvel[self._slides]).max(initial=0.0)
             if not speed <= MAX_SPEED:
                 raise control.PhysicsError(f"a speed of {speed:.0f} m/s")
         except control.PhysicsError as error:
             # The context clears MuJoCo's warnings and recomputes all derived quantities.
-            with self._physics.reset_context():
-                self._physics.set_state(state)
+            with physics.reset_context():
+                mujoco.mj_setState(physics.model.ptr, physics.data.ptr, self._state, _STATE)
             return self._observation, 0.0, False, True, {"diverged": str(error)}
         self._observation = observation
         return observation, reward, terminated, truncated, info
