@@ -22,7 +22,7 @@ from model_building import (
     signature,
 )
 from planet_bayes.agent import Agent, Carry
-from planet_bayes.config import METHODS, Config
+from planet_bayes.config import ABLATION, Config
 from planet_bayes.errors import ObservationError
 from planet_bayes.planner import PlannerConfig
 from planning import built_in
@@ -177,10 +177,10 @@ def test_the_agents_action_goes_into_the_next_belief() -> None:
 
 
 def test_the_four_methods_differ_in_members_and_components_only() -> None:
-    configs = {name: Config().with_method(name) for name in METHODS}
+    configs = {name: Config().with_method(name) for name in ABLATION}
     found = {n: (c.model.num_members, c.planner.num_components) for n, c in configs.items()}
     assert found == {"planet": (1, 1), "e_only": (5, 1), "m_only": (1, 5), "planet_bayes": (5, 5)}
-    assert {name: config.method for name, config in configs.items()} == {n: n for n in METHODS}
+    assert {name: config.method for name, config in configs.items()} == {n: n for n in ABLATION}
     rest = {
         (
             dataclasses.replace(c.planner, num_components=1),
@@ -193,7 +193,7 @@ def test_the_four_methods_differ_in_members_and_components_only() -> None:
     assert Config().planner.num_trajectories == 1000
 
 
-@pytest.mark.parametrize("name", METHODS)
+@pytest.mark.parametrize("name", ABLATION)
 def test_all_methods_imagine_as_many_trajectories(name: str) -> None:
     config = Config().with_method(name)
     members, components = config.model.num_members, config.planner.num_components

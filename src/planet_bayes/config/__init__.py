@@ -3,7 +3,7 @@
 from planet_bayes.config.io import differences, from_dict, load, save, to_json
 from planet_bayes.config.presets import PRESETS
 from planet_bayes.config.schema import (
-    METHODS,
+    ABLATION,
     RESUMABLE,
     CollectConfig,
     Config,
@@ -14,7 +14,7 @@ from planet_bayes.config.schema import (
 )
 
 __all__ = [
-    "METHODS",
+    "ABLATION",
     "PRESETS",
     "RESUMABLE",
     "CollectConfig",

@@ -124,7 +124,7 @@ _REMOVED_0_1 = (
 )
 """Settings that became constants, with the value that was their default."""
 
-_METHODS_0_1 = {
+_ABLATION_0_1 = {
     "planet": (False, False),
     "e_only": (True, False),
     "m_only": (False, True),
@@ -157,15 +157,15 @@ def migrated(data: Any) -> Any:
 
 def _from_0_1(data: Table) -> Table:
     old = _completed(data, _DEFAULTS_0_1)
-    if old["method"] not in _METHODS_0_1:
-        known = ", ".join(_METHODS_0_1)
+    if old["method"] not in _ABLATION_0_1:
+        known = ", ".join(_ABLATION_0_1)
         raise ConfigError(f"method: {old['method']!r} is not one of {known}.")
     for name in _REMOVED_0_1:
         group, key = name.split(".")
         if old[group].pop(key) != _DEFAULTS_0_1[group][key]:
             raise ConfigError(f"{name} was set in this file; this version has it fixed.")
     train, env, model, planner = old["train"], old["env"], old["model"], old["planner"]
-    ensemble, mixture = _METHODS_0_1[old["method"]]
+    ensemble, mixture = _ABLATION_0_1[old["method"]]
     model["num_members"] = old["num_members"] if ensemble else 1
     model["decoder_layers"] = model.pop("image_layers")
     model["dense_units"] = model.pop("vector_units")

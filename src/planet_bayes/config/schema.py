@@ -23,7 +23,7 @@ RESUMABLE = ("collect.episodes", "learn.learning_rate", "learn.ema_decay", "env.
 """Settings besides the group ``run`` that may change when a run is resumed."""
 
 MethodName = Literal["planet", "e_only", "m_only", "planet_bayes"]
-METHODS: dict[str, tuple[bool, bool]] = {
+ABLATION: dict[str, tuple[bool, bool]] = {
     "planet": (False, False),
     "e_only": (True, False),
     "m_only": (False, True),
@@ -163,18 +163,18 @@ class Config:
     def method(self) -> str:
         """Name of the method in the paper's ablation, from E and M."""
         kind = (self.model.num_members > 1, self.planner.num_components > 1)
-        return next(name for name, parts in METHODS.items() if parts == kind)
+        return next(name for name, parts in ABLATION.items() if parts == kind)
 
     def with_method(self, name: str) -> Config:
         """Return these settings as method ``name``: E and M become 1 where it has only one.
 
         The number of imagined trajectories stays the same.
         """
-        if name not in METHODS:
+        if name not in ABLATION:
             raise ConfigError(
-                f"unknown method {name!r}{nearest(name, METHODS)} There are {', '.join(METHODS)}."
+                f"unknown method {name!r}{nearest(name, ABLATION)} There are {', '.join(ABLATION)}."
             )
-        ensemble, mixture = METHODS[name]
+        ensemble, mixture = ABLATION[name]
         if (ensemble and self.model.num_members == 1) or (
             mixture and self.planner.num_components == 1
         ):
