@@ -3,6 +3,9 @@
 import difflib
 from collections.abc import Iterable
 
+MIN_SIMILARITY = 0.7
+"""Similarity of two words (difflib's ratio) from which one is taken for a typo of the other."""
+
 
 class PlanetBayesError(Exception):
     """Base of every error that this package raises on purpose.
@@ -37,5 +40,5 @@ class PlannerError(PlanetBayesError):
 
 def nearest(word: str, known: Iterable[str]) -> str:
     """Return the end of a sentence: a suggestion if a known word is near, or a full stop."""
-    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
+    matches = difflib.get_close_matches(word, list(known), n=1, cutoff=MIN_SIMILARITY)
     return f"; did you mean {matches[0]!r}?" if matches else "."
