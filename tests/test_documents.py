@@ -3,25 +3,56 @@
 import re
 import runpy
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 
 from planet_bayes import cli, runs
 from planet_bayes.envs import EnvConfig, make_env
+from planet_bayes.models import Vector
 from planet_bayes.results.experiment import read_experiment
 from planet_bayes.results.tables import table
+from planet_bayes.spaces import ACTION_SPACES, Signature
 from tiny_run import TINY, replaced
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
+CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 NOTES = sorted((ROOT / "results").rglob("README.md"))
 
 
+def python_blocks(text: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", text, re.S)
+
+
 def test_the_readmes_planner_runs(capsys: pytest.CaptureFixture) -> None:
-    blocks = re.findall(r"```python\n(.*?)```", README, re.S)
-    (block,) = [block for block in blocks if "class Cart" in block]
+    (block,) = [block for block in python_blocks(README) if "class Cart" in block]
     exec(block, {})
     assert "tensor([[" in capsys.readouterr().out
+
+
+def test_the_planner_tutorial_runs_and_looks_at_a_plan_around_the_post() -> None:
+    tutorial = (ROOT / "docs" / "tutorials" / "plan-with-your-own-model.md").read_text()
+    names: dict[str, Any] = {}
+    for block in python_blocks(tutorial):
+        exec(block, names)
+        if "found" in names and "sideways" not in names:
+            (means,) = names["components"].mean  # [M, H, A]
+            names["sideways"] = 0.5 * means[..., 1].cumsum(-1)
+    assert (names["sideways"].abs().amax(-1) > 0.4).all()  # the radius of the post is 0.5
+
+
+def test_the_action_space_of_contributing_is_registered_and_saved() -> None:
+    (block,) = [one for one in python_blocks(CONTRIBUTING) if "class LogBox" in one]
+    names: dict[str, Any] = {}
+    try:
+        exec(block, names)
+        signature = Signature({"joints": Vector(2)}, names["LogBox"]((0.1,), (10.0,)))
+        assert Signature.from_json(signature.to_json()) == signature
+    finally:
+        ACTION_SPACES.pop("log_box", None)
+    assert signature.action.to_native(np.array([0.0])) == pytest.approx([1.0])
 
 
 def test_the_planner_example_keeps_both_ways_with_paets_only(
