@@ -1,5 +1,6 @@
 """Fitting to the episodes of a run: held-out episodes are not fitted, and settings count."""
 
+import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -75,8 +76,14 @@ def test_settings_are_named_on_the_command_line(
     assert cli.main(["refit", str(run), *words]) == 0
     plain = capsys.readouterr().out
     assert cli.main(["refit", str(run), *words, "--loss.reward-scale", "50"]) == 0
-    assert plain.splitlines()[0].startswith("After every 2 of 2 updates")
-    assert plain.splitlines()[1].startswith("2 ")
+    first, losses, titles, *steps = plain.splitlines()
+    assert first == "2 updates, a report after every 2:"
+    assert losses.startswith("2 updates; mean losses since the last report: total ")
+    assert re.split(r"\s{2,}", titles.strip()) == [
+        *("step ahead", "error of reward", "of a constant", "correlation of returns"),
+    ]
+    assert [line.split()[0] for line in steps] == ["1", "3"]
+    assert {len(line.split()) for line in steps} == {4}
     assert plain != capsys.readouterr().out
     assert cli.main(["refit", str(run), "--hold-out", "1"]) == 2
     assert "hold_out must be at least 2, got 1" in capsys.readouterr().err

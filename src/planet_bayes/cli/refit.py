@@ -8,6 +8,7 @@ from typing import Annotated
 
 import tyro
 from rich.console import Console
+from rich.table import Table
 
 from planet_bayes.cli._settings import Settings, run_settings
 from planet_bayes.diagnostics.refit import Fit, RefitOptions
@@ -40,24 +41,25 @@ class Refit:
 
         torch.set_num_threads(self.config.run.threads or 1)
         options = self.options
-        console.print(
-            f"After every {options.report_every} of {options.updates} updates: mean losses since "
-            "the last report; then for each step ahead: error of the reward / that of a constant, "
-            "r = correlation of returns",
-            soft_wrap=True,
-        )
+        console.print(f"{options.updates} updates, a report after every {options.report_every}:")
         for fit in refit(self.folder, self.config, options):
-            console.print(_lines(fit, options.horizon), soft_wrap=True)
+            terms = ", ".join(f"{name} {value:.3g}" for name, value in fit.losses.items())
+            console.print(
+                f"{fit.updates} updates; mean losses since the last report: {terms}",
+                soft_wrap=True,
+            )
+            console.print(_table(fit, options.horizon))
         return 0
 
 
-def _lines(fit: Fit, horizon: int) -> str:
+def _table(fit: Fit, horizon: int) -> Table:
+    """Return what `planet-bayes diagnose` shows too, for the held-out episodes."""
+    titles = ("step ahead", "error of reward", "of a constant", "correlation of returns")
+    table = Table(*titles, box=None)
     error, correlation = fit.foresight.error(), fit.foresight.correlation()
     constant = fit.foresight.real.std(0)
-    parts = [
-        f"{step}: {error[step - 1]:.2f}/{constant[step - 1]:.2f} r {correlation[step - 1]:.2f}"
-        for step in SHOWN_STEPS
-        if step <= horizon
-    ]
-    terms = " ".join(f"{name} {value:.3g}" for name, value in fit.losses.items())
-    return f"{fit.updates}  {terms}\n      " + "  ".join(parts)
+    for step in SHOWN_STEPS:
+        if step <= horizon:
+            errors = f"{error[step - 1]:.3f}", f"{constant[step - 1]:.3f}"
+            table.add_row(str(step), *errors, f"{correlation[step - 1]:.2f}")
+    return table
