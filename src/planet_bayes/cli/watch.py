@@ -70,6 +70,16 @@ _COLUMNS = (
 )
 
 
+LEARNING_SHARE = 0.5
+"""Share of learning in the work of an iteration; the rest is acting."""
+
+
+def _more_work(config: Config) -> float:
+    """Return how much more work than another the first iteration is: it has more updates."""
+    first, others = config.learn.first_updates, config.learn.updates_per_episode
+    return LEARNING_SHARE * max(0.0, first / others - 1) if others else 0.0
+
+
 class Watcher:
     """Prints events; in a terminal, with a live bar and the time left."""
 
@@ -84,9 +94,13 @@ class Watcher:
             console=console,
             disable=not console.is_terminal,
         )
-        self.task = self.bar.add_task("seed episodes", total=config.collect.episodes + 1, left="")
+        self.more = _more_work(config)
+        self.total = config.collect.episodes + 1 + self.more
+        self.task = self.bar.add_task("seed episodes", total=self.total, left="")
         self.began: tuple[float, float] | None = None
         self.iteration = 0
+        self.learning = False
+        """Whether an update was shown."""
         self.rows = 0
         """Finished iterations that were shown."""
 
@@ -102,21 +116,31 @@ class Watcher:
         match event:
             case SeedEpisode(done, total):
                 self.bar.update(self.task, description=f"seed episode {done}/{total}")
+                if done == total:
+                    self._print_without_bar(f"{total} seed episodes are collected")
             case Updated(iteration, done, total):
-                self.iteration = iteration
-                share = 0.5 * done / total  # the other half is acting
-                self._move(iteration + share, f"episode {iteration}: learning {done}/{total}")
+                if not self.learning:
+                    self._print_without_bar(f"episode {iteration}: learning, {total} updates")
+                self.iteration, self.learning = iteration, True
+                share = done / total
+                work = LEARNING_SHARE * share + (self.more if iteration else self.more * share)
+                self._move(iteration + work, f"episode {iteration}: learning {done}/{total}")
             case Evaluating(episodes):
                 self._move(None, f"episode {self.iteration}: {episodes} evaluations")
             case IterationDone(row):
                 self._row(row)
                 self.iteration = row["episode"] + 1
-                self._move(float(self.iteration), f"episode {self.iteration}")
+                self._move(self.iteration + self.more, f"episode {self.iteration}")
             case VideoWritten(path, episode_return):
                 text = f"video (return {episode_return:.1f}): {path}"
                 self.console.print(text, soft_wrap=True, markup=False)
             case Problem(message):
                 self.console.print(message, style="yellow", markup=False, soft_wrap=True)
+
+    def _print_without_bar(self, text: str) -> None:
+        """Print what the bar would show: in a file, minutes may pass before the first row."""
+        if not self.console.is_terminal:
+            self.console.print(text)
 
     def _move(self, completed: float | None, text: str) -> None:
         if completed is None:
@@ -129,7 +153,7 @@ class Watcher:
         left = ""
         if completed - start >= 0.5:
             pace = (now - began) / (completed - start)
-            seconds = pace * (self.config.collect.episodes + 1 - completed)
+            seconds = pace * (self.total - completed)
             left = f"about {self._minutes(seconds)} left"
         self.bar.update(self.task, completed=completed, description=text, left=left)
 
