@@ -1,8 +1,11 @@
 """The native kernel equals the plain rollout, and gives NaN where an input is not finite."""
 
 import copy
+import ctypes.util
 import dataclasses
 import math
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -288,9 +291,58 @@ def test_a_copy_outlives_the_original() -> None:
     assert found.shape == expected.shape
 
 
+@pytest.fixture
+def searched_again() -> Iterator[None]:
+    """Look for libraries again, in the test and after it."""
+    caches = (native._loadable, native.library)
+    for cache in caches:
+        cache.cache_clear()
+    yield
+    for cache in caches:
+        cache.cache_clear()
+
+
+@pytest.mark.usefixtures("searched_again")
 def test_without_a_library_pytorch_does_the_work(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(native, "_path", lambda name: None)
     assert native.available() == []
+    assert native.chosen() == "torch"
+
+
+@pytest.mark.usefixtures("searched_again")
+def test_libraries_that_cannot_be_loaded_get_one_warning(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    case, broken = problem(), tmp_path / "broken.so"
+    broken.write_bytes(b"not a library")
+    monkeypatch.setattr(native, "_path", lambda name: broken)
+    with pytest.warns(RuntimeWarning, match=r"broken\.so.* torch is used.* Delete") as caught:
+        imagination = case.model.imagination()
+    assert len(caught) == 1
+    assert (native.available(), native.chosen()) == ([], "torch")  # and no second warning
+    with torch.inference_mode():
+        assert_close(imagination.imagine(case.belief, case.actions, seeded(4)), case.plain())
+    monkeypatch.setenv(native.VARIABLE, "portable")
+    with pytest.raises(ConfigError, match="must be torch on this machine, got 'portable'"):
+        native.chosen()
+
+
+@pytest.mark.usefixtures("searched_again")
+def test_a_library_of_another_version_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It has no function of ours; the next one is used."""
+    best, real = native.available()[0], native._path
+    other = Path(ctypes.util.find_library("c") or "")
+    native._loadable.cache_clear()
+    native.library.cache_clear()
+    monkeypatch.setattr(native, "_path", lambda name: other if name == best else real(name))
+    with pytest.warns(RuntimeWarning, match="undefined symbol: planet_bayes_pack"):
+        assert best not in native.available()
+
+
+@pytest.mark.usefixtures("searched_again")
+def test_who_chooses_pytorch_is_not_warned(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(native, "_path", lambda name: Path("nowhere.so"))
+    monkeypatch.setenv(native.VARIABLE, "torch")
     assert native.chosen() == "torch"
 
 

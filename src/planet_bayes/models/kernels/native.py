@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import os
+import warnings
 import weakref
 from collections.abc import Iterable
 from ctypes import POINTER, c_float, c_int, c_int32, c_void_p
@@ -43,20 +44,46 @@ class _Sizes(ctypes.Structure):
 def available() -> list[str]:
     """Return the names of the libraries that this processor can run, best first."""
     capability = torch.backends.cpu.get_cpu_capability()
-    names = INSTRUCTION_SETS.get(capability, ("portable",))
-    return [name for name in names if _path(name) is not None]
+    return list(_loadable(INSTRUCTION_SETS.get(capability, ("portable",))))
 
 
 def chosen() -> str:
     """Return the name of the library in use, or ``torch`` if there is none."""
+    name = os.environ.get(VARIABLE)
+    if name == "torch":
+        return name
     names = [*available(), "torch"]
-    name = os.environ.get(VARIABLE) or names[0]
-    if name not in names:
+    if name and name not in names:
         raise ConfigError(f"{VARIABLE} must be {', '.join(names)} on this machine, got {name!r}.")
-    return name
+    return name or names[0]
 
 
 @functools.cache  # asked at every planning call
+def _loadable(names: tuple[str, ...]) -> tuple[str, ...]:
+    """Return those of the libraries that are there and can be loaded."""
+    found: list[str] = []
+    problems: list[str] = []
+    for name in names:
+        if _path(name) is None:
+            continue
+        try:
+            library(name)
+        except (OSError, AttributeError) as error:  # no library of this machine or this version
+            problems.append(str(error))
+        else:
+            found.append(name)
+    if problems:
+        warnings.warn(
+            f"native kernels cannot be loaded: {'; '.join(problems)}. "
+            f"{found[0] if found else 'torch'} is used instead, which is slower. Delete these "
+            "files and install planet-bayes again (in a checkout: pip install -e .), or set "
+            f"{VARIABLE}=torch.",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return tuple(found)
+
+
 def _path(name: str) -> Path | None:
     folder = Path(__file__).parent
     names = [f"_native_{name}{suffix}" for suffix in EXTENSION_SUFFIXES]
@@ -72,6 +99,8 @@ def library(name: str) -> ctypes.CDLL:
     loaded.planet_bayes_pack.argtypes = [POINTER(_Sizes), POINTER(c_void_p), POINTER(c_void_p)]
     loaded.planet_bayes_free.restype = None
     loaded.planet_bayes_free.argtypes = [c_void_p]
+    for function in (loaded.planet_bayes_filter, loaded.planet_bayes_filter_gradient):
+        function.restype = c_int
     loaded.planet_bayes_imagine.restype = c_int
     loaded.planet_bayes_imagine.argtypes = [
         *(c_void_p, c_int, c_int, c_int),
