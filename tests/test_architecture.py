@@ -12,9 +12,10 @@ import planet_bayes
 ROOT = Path(planet_bayes.__file__).parent
 TESTS = Path(__file__).parent
 MAX_SOURCE_LINES, MAX_TEST_LINES = 300, 500
-BASE = {"checks", "errors", "lazy", "machine", "rng", "spaces", "types"}
+BASE = {"checks", "errors", "extras", "lazy", "machine", "rng", "spaces", "types"}
 ALLOWED = {
     "errors": set(),
+    "extras": set(),
     "lazy": set(),
     "machine": {"models"},
     "rng": set(),
@@ -25,7 +26,7 @@ ALLOWED = {
     "spaces": {"errors", "models", "planner"},
     "agent": {"errors", "models", "planner", "spaces", "types"},
     "data": {"errors", "types"},
-    "envs": {"checks", "errors", "lazy", "models", "rng", "spaces"},
+    "envs": {"checks", "errors", "extras", "lazy", "models", "rng", "spaces"},
     "config": {"checks", "data", "envs", "errors", "models", "planner"},
     "training": {"agent", "config", "data", "envs", "models", "planner", *BASE},
     "runs": {"agent", "config", "data", "envs", "training", *BASE},

@@ -17,12 +17,13 @@ import re
 import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from rich.console import Console
-
-from planet_bayes import __version__
+from planet_bayes import __version__, extras
 from planet_bayes.errors import ConfigError, PlanetBayesError, nearest
+
+if TYPE_CHECKING:
+    from rich.console import Console
 
 LISTED_FIRST = ("train", "evaluate", "export", "tasks")
 _HELP = ("-h", "--help", "--help-all")
@@ -32,9 +33,16 @@ _MEMORY = re.compile("out of memory|can't allocate memory|not enough memory", re
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    console = Console(highlight=False, markup=False, emoji=False)
     try:
-        return _run(words, console)
+        from rich.console import Console  # late: an installation without extras does not have it
+
+        return _run(words, Console(highlight=False, markup=False, emoji=False))
+    except ImportError as error:
+        advice = extras.advice(error)
+        if advice is None:
+            raise
+        print(f"error: {advice}", file=sys.stderr)
+        return 2
     except BrokenPipeError:  # the reader has left, as in `planet-bayes table … | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 141
@@ -127,6 +135,8 @@ def _list_commands(console: Console) -> None:
 
 
 def _failed(message: str) -> int:
+    from rich.console import Console
+
     errors = Console(stderr=True, highlight=False, emoji=False)
     errors.print("[red]error:[/]", end=" ")
     errors.print(message, soft_wrap=True, markup=False)

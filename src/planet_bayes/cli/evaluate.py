@@ -93,6 +93,7 @@ def _baselines(config: Config) -> dict[str, list[float]]:
 
 def _film(run: Run, path: Path, console: Console) -> None:
     """Record an episode. A machine that cannot render still gets the numbers."""
+    from planet_bayes import extras
     from planet_bayes.errors import EnvError
     from planet_bayes.rng import torch_stream
     from planet_bayes.training.video import film_episode
@@ -101,7 +102,10 @@ def _film(run: Run, path: Path, console: Console) -> None:
     try:
         with contextlib.closing(run.make_env()) as env:
             _, total = film_episode(env, run.agent, run.config.seed, generator, path)
-    except (EnvError, ImportError) as error:
+    except ImportError as error:
+        console.print(f"no video: {extras.advice(error) or error}", soft_wrap=True)
+        return
+    except EnvError as error:
         console.print(f"no video: {error}", soft_wrap=True)
         return
     console.print(f"video of one more episode (return {total:.1f}): {path}", soft_wrap=True)

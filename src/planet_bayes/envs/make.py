@@ -8,6 +8,7 @@ import gymnasium
 from gymnasium import spaces
 from gymnasium.wrappers import TimeLimit
 
+from planet_bayes import extras
 from planet_bayes.envs import gl
 from planet_bayes.envs.actions import unit_actions
 from planet_bayes.envs.config import EnvConfig
@@ -93,10 +94,7 @@ def _make_native(task: str, spec: TaskSpec | None, config: EnvConfig) -> gymnasi
     try:
         from planet_bayes.envs import suite
     except ModuleNotFoundError as error:
-        raise EnvError(
-            f"{task}: {error.name} is not installed, which tasks of the control suite need. From a "
-            'checkout: pip install ".[suite]".'
-        ) from error
+        raise EnvError(f"{task}: {extras.advice(error) or error}") from error
     except Exception as error:  # a missing OpenGL backend raises many kinds of errors
         raise EnvError(
             f"{task}: could not load dm_control ({type(error).__name__}: {error}). {gl.advice()}"

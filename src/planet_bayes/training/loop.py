@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from planet_bayes import extras
 from planet_bayes.config import Config
 from planet_bayes.data.files import DamagedError
 from planet_bayes.errors import EnvError, NumericalError
@@ -222,7 +223,10 @@ def film(run: Session) -> None:
             should_stop=run.should_stop,
         )
         run.metrics.add_video(frames, run.iteration)
-    except (EnvError, OSError, RuntimeError, ImportError) as error:
+    except ImportError as error:
+        run.report(Problem(f"no video: {extras.advice(error) or error}"))
+        return
+    except (EnvError, OSError, RuntimeError) as error:
         run.report(Problem(f"no video: {error}"))
         return
     run.report(VideoWritten(path, total))
