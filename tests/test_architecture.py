@@ -12,12 +12,13 @@ import planet_bayes
 ROOT = Path(planet_bayes.__file__).parent
 TESTS = Path(__file__).parent
 MAX_SOURCE_LINES, MAX_TEST_LINES = 300, 500
-BASE = {"checks", "errors", "extras", "lazy", "machine", "rng", "spaces", "types"}
+BASE = {"checks", "errors", "extras", "lazy", "machine", "plugins", "rng", "spaces", "types"}
 ALLOWED = {
     "errors": set(),
     "extras": set(),
     "lazy": set(),
     "machine": {"models"},
+    "plugins": {"errors"},
     "rng": set(),
     "types": set(),
     "checks": {"errors"},
@@ -26,7 +27,7 @@ ALLOWED = {
     "spaces": {"errors", "models", "planner"},
     "agent": {"errors", "models", "planner", "spaces", "types"},
     "data": {"errors", "types"},
-    "envs": {"checks", "errors", "extras", "lazy", "models", "rng", "spaces"},
+    "envs": {"checks", "errors", "extras", "lazy", "models", "plugins", "rng", "spaces"},
     "config": {"checks", "data", "envs", "errors", "models", "planner"},
     "training": {"agent", "config", "data", "envs", "models", "planner", *BASE},
     "runs": {"agent", "config", "data", "envs", "training", *BASE},

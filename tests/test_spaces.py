@@ -76,7 +76,7 @@ def changed(**parts: Any) -> str:
 
 
 BOX = {"kind": "box", "low": [-1], "high": [1]}
-REGISTER = "Import the module that registers it before loading"
+REGISTER = "Import the module that registers it first"
 
 
 @pytest.mark.parametrize(

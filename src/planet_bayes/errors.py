@@ -7,6 +7,13 @@ MIN_SIMILARITY = 0.7
 """Similarity of two words (difflib's ratio) from which one is taken for a typo of the other."""
 
 
+IMPORT_FIRST = (
+    "Import the module that registers it first; on the command line: planet-bayes --import MODULE "
+    "COMMAND."
+)
+"""What to do about the name of a part that nobody has registered."""
+
+
 class PlanetBayesError(Exception):
     """Base of every error that this package raises on purpose.
 

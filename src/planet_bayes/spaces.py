@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
-from planet_bayes.errors import ConfigError, ObservationError, nearest
+from planet_bayes.errors import IMPORT_FIRST, ConfigError, ObservationError, nearest
 from planet_bayes.models import MODALITIES, Modality
 from planet_bayes.planner import Bounds
 
@@ -184,7 +184,7 @@ def _built(registry: Mapping[str, type[Any]], what: str, data: Any) -> Any:
     if kind not in registry:
         raise ConfigError(
             f"unknown {what} {kind!r}{nearest(kind, registry)} There are {', '.join(registry)}. "
-            "Import the module that registers it before loading."
+            f"{IMPORT_FIRST}"
         )
     values = {
         key: tuple(value) if isinstance(value, list) else value

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from planet_bayes import __version__, extras
+from planet_bayes import __version__, extras, plugins
 from planet_bayes.errors import ConfigError, PlanetBayesError, nearest
 
 if TYPE_CHECKING:
@@ -62,6 +62,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: list[str], console: Console) -> int:
+    words = _without_imports(words)
     if not words or words[0] in _HELP:
         _list_commands(console)
         return 0 if words else 2
@@ -77,6 +78,26 @@ def _run(words: list[str], console: Console) -> int:
     from planet_bayes.cli._parsing import parse  # late: tyro takes a moment to load
 
     return parse(kind, words[0], words[1:]).run(console)
+
+
+def _without_imports(words: list[str]) -> list[str]:
+    """Import the modules that ``--import`` names, and return the words after them.
+
+    Settings and files may then name the parts that these modules register.
+    """
+    words = [part for word in words for part in _split_import(word)]
+    while words and words[0] == "--import":
+        if len(words) == 1:
+            raise ConfigError("--import: name a module, as in planet-bayes --import parts train.")
+        plugins.register(words[1])
+        words = words[2:]
+    if "--import" in words:
+        raise ConfigError("--import comes before the command: planet-bayes --import MODULE …")
+    return words
+
+
+def _split_import(word: str) -> list[str]:
+    return word.split("=", 1) if word.startswith("--import=") else [word]
 
 
 def find(name: str) -> type[Any] | None:
@@ -126,12 +147,15 @@ def _ordered(names: Iterable[str]) -> list[str]:
 
 def _list_commands(console: Console) -> None:
     console.print(
-        "usage: planet-bayes COMMAND [OPTIONS]\n\n"
+        "usage: planet-bayes [--import MODULE] COMMAND [OPTIONS]\n\n"
         "Uncertainty-aware latent model-predictive control.\n\ncommands:"
     )
     for name, summary in summaries().items():
         console.print(f"  {name:<10} {summary}", soft_wrap=True)
-    console.print("\n`planet-bayes COMMAND --help` describes a command.")
+    console.print(
+        "\n`planet-bayes COMMAND --help` describes a command.\n"
+        "--import MODULE (repeatable) imports a module that registers parts of your own."
+    )
 
 
 def _failed(message: str) -> int:

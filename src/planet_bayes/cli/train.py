@@ -12,6 +12,7 @@ import gymnasium
 import tyro
 from rich.console import Console
 
+from planet_bayes import plugins
 from planet_bayes.cli._settings import PresetName, Settings, early_options, preset_config
 from planet_bayes.cli.watch import StopRequest, Watcher
 from planet_bayes.config import PRESETS, Config, MethodName
@@ -83,7 +84,7 @@ class Train:
                 report=watcher,
             )
         if not ended:
-            command = f"{_program()} train --resume {quote(str(path))}"
+            command = f"{_command()} train --resume {quote(str(path))}"
             console.print(f"stopped; continue with:  {command}", soft_wrap=True)
             return stop.exit_code
         console.print(_conclusion(config, path, watcher.rows > 0), soft_wrap=True)
@@ -107,7 +108,7 @@ def _conclusion(config: Config, path: Path, trained: bool) -> str:
         episodes = config.collect.episodes
         lines = [
             f"\n{path} was finished before, after {episodes} episodes. To continue:",
-            f"  {_program()} train --resume {name} --collect.episodes {2 * episodes}",
+            f"  {_command()} train --resume {name} --collect.episodes {2 * episodes}",
             "Look at:",
         ]
     videos = sorted(folder.videos.glob("*.mp4"))
@@ -119,9 +120,14 @@ def _conclusion(config: Config, path: Path, trained: bool) -> str:
             *lines,
             f"  {folder.table}   the learning curve",
             f"  {tensorboard} --logdir {name}   the same in a browser",
-            f"  {_program()} evaluate {name}   its returns, beside random actions",
+            f"  {_command()} evaluate {name}   its returns, beside random actions",
         ]
     )
+
+
+def _command() -> str:
+    """Return how a command begins that works like this one: with the same imports."""
+    return " ".join([_program(), *(f"--import {quote(name)}" for name in plugins.registering())])
 
 
 def _program() -> str:

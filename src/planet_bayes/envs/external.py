@@ -1,15 +1,13 @@
 """Environments from outside the package: Gymnasium's registered ones and the user's own."""
 
-import importlib
 import inspect
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import gymnasium
 from gymnasium.envs.registration import EnvSpec, load_env_creator
 
+from planet_bayes import plugins
 from planet_bayes.errors import ConfigError, EnvError, nearest
 
 
@@ -50,19 +48,10 @@ def _make_registered(task: str, spec: EnvSpec) -> gymnasium.Env[Any, Any]:
 
 def _make_own(task: str) -> gymnasium.Env[Any, Any]:
     module_name, _, name = task.partition(":")
-    folder = os.getcwd()
-    if folder not in sys.path:
-        # `python -m` searches the current folder, an installed command does not.
-        sys.path.insert(0, folder)
     try:
-        module = importlib.import_module(module_name)
-    except Exception as error:
-        raise EnvError(
-            f"{task}: could not import the module {module_name!r} "
-            f"({type(error).__name__}: {error}). Modules are searched in the current folder "
-            f"({folder}) and among the installed packages. The file folder/file.py is the module "
-            "folder.file."
-        ) from error
+        module = plugins.load(module_name)
+    except ConfigError as error:
+        raise EnvError(f"{task}: {error}") from error
     function = getattr(module, name, None)
     if function is None:
         # Gymnasium's form "module:EnvId": the import registered the id.

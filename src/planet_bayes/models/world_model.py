@@ -13,7 +13,7 @@ from typing import Any, cast
 import torch
 from torch import Generator, Tensor, nn
 
-from planet_bayes.errors import ConfigError, nearest
+from planet_bayes.errors import IMPORT_FIRST, ConfigError, nearest
 from planet_bayes.models import losses
 from planet_bayes.models.config import LossConfig, ModelConfig
 from planet_bayes.models.heads import HEADS, Head
@@ -251,6 +251,6 @@ def _known(registry: Mapping[str, Any], what: str, name: str) -> Any:
     if name not in registry:
         raise ConfigError(
             f"there is no {what} {name!r}{nearest(name, registry)} There are "
-            f"{', '.join(registry)}. Import the module that registers it first."
+            f"{', '.join(registry)}. {IMPORT_FIRST}"
         )
     return registry[name]

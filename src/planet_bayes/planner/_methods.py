@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, TypeVar
 
-from planet_bayes.errors import PlannerError, nearest
+from planet_bayes.errors import IMPORT_FIRST, PlannerError, nearest
 from planet_bayes.planner._cma import CMA
 from planet_bayes.planner._config import PlannerConfig
 from planet_bayes.planner._contract import Family
@@ -67,7 +67,7 @@ def _named(setting: str, name: str, known: Mapping[str, PartT]) -> PartT:
     if name not in known:
         raise PlannerError(
             f"{setting}: there is no {name!r}{nearest(name, known)} "
-            f"Known names: {', '.join(known)}."
+            f"Known names: {', '.join(known)}. {IMPORT_FIRST}"
         )
     return known[name]
 

@@ -25,6 +25,7 @@ import torch
 from safetensors.torch import load, save
 from torch import Tensor
 
+from planet_bayes import plugins
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
@@ -90,8 +91,9 @@ class Collector:
                     ConfigError(
                         f"collect.overlap: {config.task} works here but cannot be made in another "
                         f"process: {reply.message.rstrip('. ')}. Name it as "
-                        "package.module:function, in a file that can be imported there, or leave "
-                        "collect.overlap off."
+                        "package.module:function, in a file that can be imported there. Register "
+                        "parts of your own in a module of planet-bayes --import, or at the top "
+                        "level of your script. Or leave collect.overlap off."
                     ),
                     reply,
                 )
@@ -166,7 +168,10 @@ def spawn(
     """Start the process; Ctrl-C reaches it too, and is left to this one from the first moment."""
     process = multiprocessing.get_context("spawn").Process(
         target=_main,
-        args=(connection, config, signature.to_json(), str(device), os.getcwd()),
+        args=(
+            *(connection, config, signature.to_json(), str(device)),
+            *(os.getcwd(), plugins.registering()),
+        ),
         name="planet-bayes-collector",
         daemon=True,
     )
@@ -179,20 +184,36 @@ def spawn(
     return process
 
 
-def _main(connection: Connection, config: Config, signature: str, device: str, folder: str) -> None:
+def _main(
+    connection: Connection,
+    config: Config,
+    signature: str,
+    device: str,
+    folder: str,
+    modules: tuple[str, ...],
+) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     os.chdir(folder)  # spawning goes to the folder in which Python was started
     torch.set_num_threads(1)
-    serve(connection, config, signature, device)
+    serve(connection, config, signature, device, modules)
 
 
 def serve(
-    connection: Connection, config: Config, signature: str, device: torch.device | str
+    connection: Connection,
+    config: Config,
+    signature: str,
+    device: torch.device | str,
+    modules: tuple[str, ...] = (),
 ) -> None:
-    """Collect the episodes that are asked for, until the other end of the pipe is closed."""
+    """Collect the episodes that are asked for, until the other end of the pipe is closed.
+
+    ``modules`` register the parts of one's own that the settings and the signature name.
+    """
     with contextlib.ExitStack() as stack:
         reply: Result | Failure | None
         try:
+            for name in modules:
+                plugins.register(name)
             env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
             senses = Signature.from_json(signature)
             agent = Agent(build_model(config, senses, device), senses, config.planner)
