@@ -166,6 +166,21 @@ def test_imports_are_light(code: str, absent: tuple[str, ...]) -> None:
     assert result.stdout.strip() == "[]"
 
 
+@pytest.mark.parametrize("line", ["train --help", "bench --help-all", "replan -h", "export -h"])
+def test_help_does_not_load_pytorch(line: str) -> None:
+    """It takes seconds to load."""
+    code = (
+        "import atexit, sys; from planet_bayes import cli\n"
+        "atexit.register(lambda: print('torch' in sys.modules, 'gymnasium' in sys.modules))\n"
+        f"cli.main({line.split()!r})"
+    )
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    assert result.stdout.startswith("usage: planet-bayes")
+    assert result.stdout.endswith("\nFalse False\n")
+
+
 @pytest.mark.parametrize(("given", "expected"), [(None, "1000"), ("5", "5")])
 def test_idle_threads_do_not_spin_unless_told_to(given: str | None, expected: str) -> None:
     environment = {name: value for name, value in os.environ.items() if name != "GOMP_SPINCOUNT"}

@@ -21,7 +21,7 @@ from planet_bayes.config import (
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, PlanetBayesError, RunError
 from planet_bayes.models import LossConfig, ModelConfig
-from planet_bayes.planner import PlannerConfig
+from planet_bayes.planner import PlannerConfig, check_config
 from tiny_run import replaced
 
 
@@ -280,3 +280,11 @@ def test_trajectories_are_shared_among_the_members() -> None:
     for trajectories in (35, 39):
         config = Config(planner=PlannerConfig(num_trajectories=trajectories))
         assert config.planner.num_trajectories // config.model.num_members == 7
+
+
+@pytest.mark.parametrize("components", [1, 2, 5, 1000])
+def test_the_default_parts_of_the_planner_need_no_check(components: int) -> None:
+    """`Config` does not look them up, since that would load PyTorch."""
+    check_config(PlannerConfig(num_components=components))
+    with pytest.raises(ConfigError, match=r"planner\.num_components is 2, but"):
+        Config(planner=PlannerConfig(proposal="gaussian", num_components=2))

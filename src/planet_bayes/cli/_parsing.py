@@ -15,7 +15,7 @@ def parse(kind: type[Any], name: str, words: list[str]) -> Any:
     default = kind.defaults(words) if hasattr(kind, "defaults") else None
     description, parsed = inspect.cleandoc(kind.__doc__ or ""), kind
     if default is not None and not complete:
-        from planet_bayes.cli._settings import SHOWN, abridged_command  # late: it loads PyTorch
+        from planet_bayes.cli._settings import SHOWN, abridged_command  # late: most have none
 
         description += (
             f"\n\nThese are the {len(SHOWN)} settings that change most often. --help-all lists all."

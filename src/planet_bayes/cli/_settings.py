@@ -57,8 +57,6 @@ def run_settings(words: list[str], command: str) -> tuple[Path, Config]:
 
     Without a run, a request for help gets the settings of a preset.
     """
-    from planet_bayes.training import checkpoint
-
     if not words or words[0].startswith("-"):
         if "--help" in words or "-h" in words:
             return Path("RUN"), PRESETS["quick"]
@@ -66,6 +64,8 @@ def run_settings(words: list[str], command: str) -> tuple[Path, Config]:
             "name the run's folder first, then the settings to change. For a list of them: "
             f"planet-bayes {command} RUN --help"
         )
+    from planet_bayes.training import checkpoint  # late: it loads PyTorch, which help does not need
+
     run = Path(words[0])
     return run, checkpoint.load_config(checkpoint.latest(run))
 

@@ -8,7 +8,6 @@ from pathlib import Path
 from shlex import quote
 from typing import Annotated
 
-import gymnasium
 import tyro
 from rich.console import Console
 
@@ -93,6 +92,8 @@ class Train:
 
 def _check_task(task: str) -> None:
     """Refuse a task that no environment has, before anything is printed or opened."""
+    import gymnasium
+
     if task not in TASKS and task not in gymnasium.registry and ":" not in task:
         from planet_bayes.envs.external import make_external
 

@@ -14,7 +14,7 @@ from planet_bayes.checks import at_least, between, one_of, positive
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, PlannerError, nearest
 from planet_bayes.models import LossConfig, ModelConfig
-from planet_bayes.planner import PlannerConfig, check_config
+from planet_bayes.planner import PlannerConfig
 
 MAX_COUNT = 10**9
 """Largest value of any count or size."""
@@ -142,10 +142,7 @@ class Config:
     run: RunConfig = field(default_factory=RunConfig)
 
     def __post_init__(self) -> None:
-        try:
-            check_config(self.planner)
-        except PlannerError as error:
-            raise ConfigError(f"planner.{error}") from error
+        _check_planner(self.planner)
         _check_sizes(self)
         at_least(self, "", 0, "seed")
         if self.planner.num_trajectories < self.model.num_members:
@@ -186,6 +183,18 @@ class Config:
         model = self.model if ensemble else dataclasses.replace(self.model, num_members=1)
         planner = self.planner if mixture else dataclasses.replace(self.planner, num_components=1)
         return dataclasses.replace(self, model=model, planner=planner)
+
+
+def _check_planner(config: PlannerConfig) -> None:
+    """Refuse parts that are unknown or do not fit."""
+    if (config.proposal, config.optimality) == (PlannerConfig.proposal, PlannerConfig.optimality):
+        return  # they fit all settings, and looking them up would load PyTorch, in seconds
+    from planet_bayes.planner import check_config
+
+    try:
+        check_config(config)
+    except PlannerError as error:
+        raise ConfigError(f"planner.{error}") from error
 
 
 def _check_sizes(config: Any, where: str = "") -> None:

@@ -1,11 +1,19 @@
-"""The latent world model: latent dynamics, modalities, heads, and their objective."""
+"""The latent world model: latent dynamics, modalities, heads, and their objective.
 
-from planet_bayes.models.config import LossConfig, ModelConfig
-from planet_bayes.models.heads import HEADS, Head, RewardHead
-from planet_bayes.models.modalities import MODALITIES, Image, Modality, ModalityNetwork, Vector
-from planet_bayes.models.posterior import POSTERIORS, Ensemble, Posterior
-from planet_bayes.models.rssm import RSSM, Dense, Filtered, LayerShape, Normal, Weights
-from planet_bayes.models.world_model import WorldModel
+Importing this package does not load PyTorch: its settings are read where nothing is computed.
+"""
+
+from typing import TYPE_CHECKING
+
+from planet_bayes.lazy import exports
+
+if TYPE_CHECKING:
+    from planet_bayes.models.config import LossConfig, ModelConfig
+    from planet_bayes.models.heads import HEADS, Head, RewardHead
+    from planet_bayes.models.modalities import MODALITIES, Image, Modality, ModalityNetwork, Vector
+    from planet_bayes.models.posterior import POSTERIORS, Ensemble, Posterior
+    from planet_bayes.models.rssm import RSSM, Dense, Filtered, LayerShape, Normal, Weights
+    from planet_bayes.models.world_model import WorldModel
 
 __all__ = [
     "HEADS",
@@ -29,3 +37,15 @@ __all__ = [
     "Weights",
     "WorldModel",
 ]
+
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "config": ("LossConfig", "ModelConfig"),
+        "heads": ("HEADS", "Head", "RewardHead"),
+        "modalities": ("MODALITIES", "Image", "Modality", "ModalityNetwork", "Vector"),
+        "posterior": ("POSTERIORS", "Ensemble", "Posterior"),
+        "rssm": ("RSSM", "Dense", "Filtered", "LayerShape", "Normal", "Weights"),
+        "world_model": ("WorldModel",),
+    },
+)

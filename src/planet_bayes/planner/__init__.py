@@ -4,40 +4,46 @@
 result = plan(model, state, Bounds.symmetric(2), paets(horizon=20), torch.Generator())
 ```
 
-``model`` is any object with ``imagine(state, actions, generator) -> rewards``.
+``model`` is any object with ``imagine(state, actions, generator) -> rewards``. Importing
+this package does not load PyTorch: its settings are read where nothing is computed.
 """
 
+from typing import TYPE_CHECKING
+
 from planet_bayes.errors import PlannerError
-from planet_bayes.planner._cma import SeparableCMA
-from planet_bayes.planner._config import PlannerConfig
-from planet_bayes.planner._contract import (
-    Components,
-    Diagnostics,
-    Family,
-    Noise,
-    PlanResult,
-    Proposal,
-    TrajectoryModel,
-)
-from planet_bayes.planner._deadline import Deadline
-from planet_bayes.planner._gaussian import Gaussian, GaussianFamily
-from planet_bayes.planner._methods import (
-    FAMILIES,
-    METHODS,
-    OPTIMALITIES,
-    cem,
-    check_config,
-    cma_es,
-    mppi,
-    paets,
-    proportional_cem,
-)
-from planet_bayes.planner._mixture import Mixture
-from planet_bayes.planner._noise import ActionNoise
-from planet_bayes.planner._optimality import Optimality
-from planet_bayes.planner._plan import plan
-from planet_bayes.planner._risk import Risk, mean
-from planet_bayes.planner._spaces import Bounds
+from planet_bayes.lazy import exports
+
+if TYPE_CHECKING:
+    from planet_bayes.planner._cma import SeparableCMA
+    from planet_bayes.planner._config import PlannerConfig
+    from planet_bayes.planner._contract import (
+        Components,
+        Diagnostics,
+        Family,
+        Noise,
+        PlanResult,
+        Proposal,
+        TrajectoryModel,
+    )
+    from planet_bayes.planner._deadline import Deadline
+    from planet_bayes.planner._gaussian import Gaussian, GaussianFamily
+    from planet_bayes.planner._methods import (
+        FAMILIES,
+        METHODS,
+        OPTIMALITIES,
+        cem,
+        check_config,
+        cma_es,
+        mppi,
+        paets,
+        proportional_cem,
+    )
+    from planet_bayes.planner._mixture import Mixture
+    from planet_bayes.planner._noise import ActionNoise
+    from planet_bayes.planner._optimality import Optimality
+    from planet_bayes.planner._plan import plan
+    from planet_bayes.planner._risk import Risk, mean
+    from planet_bayes.planner._spaces import Bounds
 
 __all__ = [
     "FAMILIES",
@@ -70,3 +76,27 @@ __all__ = [
     "plan",
     "proportional_cem",
 ]
+
+__getattr__, __dir__ = exports(
+    __name__,
+    {
+        "_cma": ("SeparableCMA",),
+        "_config": ("PlannerConfig",),
+        "_contract": (
+            *("Components", "Diagnostics", "Family", "Noise"),
+            *("PlanResult", "Proposal", "TrajectoryModel"),
+        ),
+        "_deadline": ("Deadline",),
+        "_gaussian": ("Gaussian", "GaussianFamily"),
+        "_methods": (
+            *("FAMILIES", "METHODS", "OPTIMALITIES", "check_config"),
+            *("cem", "cma_es", "mppi", "paets", "proportional_cem"),
+        ),
+        "_mixture": ("Mixture",),
+        "_noise": ("ActionNoise",),
+        "_optimality": ("Optimality",),
+        "_plan": ("plan",),
+        "_risk": ("Risk", "mean"),
+        "_spaces": ("Bounds",),
+    },
+)
