@@ -3,6 +3,9 @@
 The settings and the presets come from the dataclasses of ``planet_bayes.config``, so these pages
 cannot contradict the code. The contributing guide and the changelog are the files at the root of
 the repository. Nothing is written to ``docs/``: all of these are virtual files.
+
+Links in ``docs/`` work in a checkout too. The files of the settings and presets there say how to
+generate these pages. Links to files outside of ``docs/`` are changed to pages of the site.
 """
 
 from __future__ import annotations
@@ -11,6 +14,7 @@ import ast
 import dataclasses
 import importlib
 import inspect
+import posixpath
 import re
 import sys
 import textwrap
@@ -20,10 +24,15 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
     from mkdocs.structure.files import Files
+    from mkdocs.structure.pages import Page
 
 ROOT = Path(__file__).parent.parent
-CURVES = ROOT / "results" / "benchmark" / "curves.png"
-"""The learning curves of the benchmark."""
+OUTSIDE = {
+    "CONTRIBUTING.md": "development/contributing.md",
+    "CHANGELOG.md": "development/changelog.md",
+    "results/benchmark/curves.png": "images/benchmark-curves.png",
+}
+"""Files outside of ``docs/`` that pages link to, and their paths in the site."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -56,10 +65,28 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     from mkdocs.structure.files import File
 
     for path, text in pages().items():
+        placeholder = files.get_file_from_path(path)
+        if placeholder is not None:
+            files.remove(placeholder)
         files.append(File.generated(config, path, content=text))
-    target = "images/benchmark-curves.png"
-    files.append(File.generated(config, target, abs_src_path=str(CURVES)))
+    for source, target in OUTSIDE.items():
+        if not source.endswith(".md"):
+            files.append(File.generated(config, target, abs_src_path=str(ROOT / source)))
     return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return a page whose links to files outside of ``docs/`` are links to pages of the site."""
+    return site_links(markdown, posixpath.dirname(page.file.src_uri))
+
+
+def site_links(markdown: str, folder: str) -> str:
+    """Return the text of a page in ``folder`` of ``docs/``, with links that work in the site."""
+    for source, target in OUTSIDE.items():
+        outside = posixpath.relpath(f"/{source}", f"/docs/{folder}")
+        inside = posixpath.relpath(f"/{target}", f"/{folder}")
+        markdown = re.sub(rf"\]\({re.escape(outside)}(?=[)#])", f"]({inside}", markdown)
+    return markdown
 
 
 def pages() -> dict[str, str]:

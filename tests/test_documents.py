@@ -20,6 +20,7 @@ ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
 NOTES = sorted((ROOT / "results").rglob("README.md"))
+PAGES = [*sorted(ROOT.glob("*.md")), *sorted((ROOT / "docs").rglob("*.md")), *NOTES]
 
 
 def python_blocks(text: str) -> list[str]:
@@ -130,10 +131,19 @@ def test_the_notes_have_the_table_of_the_ablation() -> None:
     assert table(experiment.results) in (experiment.results / "README.md").read_text()
 
 
-@pytest.mark.parametrize("path", [ROOT / "README.md", *NOTES], ids=lambda path: path.parent.name)
-def test_link_targets_exist(path: Path) -> None:
-    for target in re.findall(r"\]\(([^)#:]+)\)", path.read_text()):
+@pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+def test_link_targets_exist_in_a_checkout(path: Path) -> None:
+    for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
         assert (path.parent / target).exists(), target
+
+
+def test_links_out_of_the_documentation_become_links_in_the_site() -> None:
+    hooks = runpy.run_path(str(ROOT / "docs" / "hooks.py"))
+    text = "[a](../../CONTRIBUTING.md#a-modality) ![b](../../results/benchmark/curves.png)"
+    assert hooks["site_links"](text, "how-to") == (
+        "[a](../development/contributing.md#a-modality) ![b](../images/benchmark-curves.png)"
+    )
+    assert hooks["site_links"]("[c](../CHANGELOG.md)", "") == "[c](development/changelog.md)"
 
 
 @pytest.mark.parametrize("path", NOTES, ids=lambda path: path.parent.name)
