@@ -36,7 +36,9 @@ setup(
             f"planet_bayes.models.kernels._native_{name}",
             [f"{FOLDER}/native.cpp"],
             language="c++",
-            depends=[f"{FOLDER}/{name}.hpp" for name in ("dense", "imagination", "filter")],
+            depends=[
+                f"{FOLDER}/{name}.hpp" for name in ("dense", "imagination", "filter", "layer")
+            ],
             extra_compile_args=["-std=c++17", "-O3", "-g0", "-ffp-contract=fast", *flags],
             extra_link_args=["-pthread"],
             optional=True,

@@ -99,10 +99,34 @@ bool filters(int number) {
   return !failed && !lost;
 }
 
+bool layers(int number) {
+  const int G = below(3), N = below(200), I = below(37), O = below(37);
+  const LayerSizes sizes{G, N, I, O, int32_t(random_numbers() % 3) - 1};
+  const Array in = numbers(std::size_t(G) * N * I), weight = numbers(std::size_t(G) * I * O);
+  const Array bias = numbers(std::size_t(G) * O), gradient = numbers(std::size_t(G) * N * O);
+  Array out(gradient.size(), 1e30f), at = gradient, to_in(in.size(), 1e30f);
+  Array to_weight(weight.size(), 1e30f), to_bias(bias.size(), 1e30f);
+  const bool turned = random_numbers() % 2;
+  const Strides in_strides{int64_t(N) * I, I, 1}, at_strides{int64_t(N) * O, O, 1};
+  const Strides weight_strides{int64_t(I) * O, turned ? 1 : O, turned ? I : 1};
+  const int threads = below(3);
+  bool failed = planet_bayes_layer(&sizes, in.data(), &in_strides, weight.data(), &weight_strides,
+                                   bias.data(), out.data(), threads);
+  failed |= planet_bayes_input_gradient(&sizes, weight.data(), &weight_strides, out.data(),
+                                        gradient.data(), at.data(),
+                                        number % 3 ? to_in.data() : nullptr, threads);
+  failed |= planet_bayes_weight_gradient(&sizes, in.data(), &in_strides, at.data(), &at_strides,
+                                         to_weight.data(), to_bias.data(), threads);
+  const int lost = not_finite_of(out) + not_finite_of(at) + not_finite_of(to_weight) +
+                   not_finite_of(to_bias) + (number % 3 ? not_finite_of(to_in) : 0);
+  if (failed || lost) std::printf("layer %d: failed %d, %d not finite\n", number, failed, lost);
+  return !failed && !lost;
+}
+
 int main(int, char** words) {
   random_numbers.seed(std::atoi(words[1]));
   for (int number = 0; number < std::atoi(words[2]); ++number)
-    if (!imagines(number) || !filters(number)) return 1;
+    if (!imagines(number) || !filters(number) || !layers(number)) return 1;
   std::puts("sound");
   return 0;
 }

@@ -17,7 +17,7 @@ from torch import Tensor
 from model_building import seeded
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import ModelConfig, Vector, WorldModel
-from planet_bayes.models.kernels import native
+from planet_bayes.models.kernels import native, native_imagination
 from planet_bayes.types import Belief
 
 needs_library = pytest.mark.skipif(not native.available(), reason="built without a compiler")
@@ -262,11 +262,13 @@ def test_shapes_that_do_not_fit_are_refused(wrong: str) -> None:
 def test_weights_that_do_not_fit_go_another_way() -> None:
     case = problem(3)
     weights, head = case.model.weights(), case.model.head("reward")
-    assert native.supports(case.model.rssm, weights, head)
+    assert native_imagination.supports(case.model.rssm, weights, head)
     narrow = dataclasses.replace(weights.gates, bias=weights.gates.bias[:1])
     odd = dataclasses.replace(weights, gates=narrow)
-    assert not native.supports(case.model.rssm, odd, head)
-    assert not native.supports(case.model.rssm, weights, problem().model.double().head("reward"))
+    assert not native_imagination.supports(case.model.rssm, odd, head)
+    assert not native_imagination.supports(
+        case.model.rssm, weights, problem().model.double().head("reward")
+    )
 
 
 @pytest.mark.parametrize("threads", [1, 2])

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 from torch import nn
 
 from planet_bayes.models import LayerShape, Modality, WorldModel
-from planet_bayes.models.kernels.native import IMAGINED
+from planet_bayes.models.kernels.native_imagination import IMAGINED
 
 Layer = nn.Linear | nn.Conv2d | nn.ConvTranspose2d
 

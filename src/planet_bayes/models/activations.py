@@ -64,7 +64,7 @@ class Activation(nn.Module):
 
     def __init__(self, name: str) -> None:
         super().__init__()
-        self.function = ACTIVATIONS[name]
+        self.name, self.function = name, ACTIVATIONS[name]
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Apply the function."""

@@ -13,7 +13,7 @@ from torch import Generator, Tensor
 from planet_bayes.models.config import LatentNoise
 from planet_bayes.models.heads import Head, RewardHead
 from planet_bayes.models.kernels import imagination as torch_kernel
-from planet_bayes.models.kernels import native
+from planet_bayes.models.kernels import native_imagination
 from planet_bayes.models.rssm import RSSM, Weights
 from planet_bayes.types import Belief
 
@@ -32,10 +32,10 @@ class Imagination:
         self.num_particles = len(weights.input.weight)
         self._rssm, self._weights, self._head = rssm, weights, head
         self._latent_noise = latent_noise
-        self._native: native.NativeImagination | None = None
-        if native.supports(rssm, weights, head):
+        self._native: native_imagination.NativeImagination | None = None
+        if native_imagination.supports(rssm, weights, head):
             assert isinstance(head, RewardHead)
-            self._native = native.NativeImagination(rssm, weights, head)
+            self._native = native_imagination.NativeImagination(rssm, weights, head)
 
     def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
         """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``.

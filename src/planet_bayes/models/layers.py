@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Generator, Tensor, nn
 
 from planet_bayes.models.activations import Activation
+from planet_bayes.models.kernels.dense import dense
 
 # By image size: channels (× depth) and kernels of the encoder, then of the decoder. 64 is
 # PlaNet's. 32 drops the innermost layer and has a larger first kernel, so that the encoder sees
@@ -30,12 +31,26 @@ def glorot_(module: nn.Module, generator: Generator) -> None:
             nn.init.zeros_(layer.bias)
 
 
-def mlp(inputs: int, hidden: int, layers: int, outputs: int, activation: str) -> nn.Sequential:
+class MLP(nn.Sequential):
+    """Linear layers and activations in turn, of which it computes each pair as one."""
+
+    def forward(self, inputs: Tensor) -> Tensor:
+        """Map ``[..., in]`` to ``[..., out]``."""
+        rows = inputs.flatten(0, -2).unsqueeze(0) if inputs.ndim > 1 else inputs[None, None]
+        layers = list(self)
+        for layer, after in zip(layers, [*layers[1:], None], strict=True):
+            if isinstance(layer, nn.Linear):
+                name = after.name if isinstance(after, Activation) else None
+                rows = dense(rows, layer.weight.t()[None], layer.bias[None, None], name)
+        return rows.view(*inputs.shape[:-1], rows.shape[-1])
+
+
+def mlp(inputs: int, hidden: int, layers: int, outputs: int, activation: str) -> MLP:
     """Return ``layers`` dense layers of ``hidden`` units, then a linear one."""
     parts: list[nn.Module] = []
     for index in range(layers):
         parts += [nn.Linear(inputs if index == 0 else hidden, hidden), Activation(activation)]
-    return nn.Sequential(*parts, nn.Linear(hidden if layers else inputs, outputs))
+    return MLP(*parts, nn.Linear(hidden if layers else inputs, outputs))
 
 
 class Unflatten(nn.Module):

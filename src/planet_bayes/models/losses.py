@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor
 
@@ -29,16 +31,27 @@ def complexity(
     ``free_nats`` clips each step from below. With ``balance`` α, the value is the same but
     the gradient is α towards the prior and 1 - α towards the posterior.
     """
+    if balance is not None:
+        posterior, prior = _slowed(posterior, 1 - balance), _slowed(prior, balance)
     plain = kl_divergence(posterior, prior)
-    if balance is None:
-        trained = plain
-    else:
-        fixed_posterior = Normal(posterior.mean.detach(), posterior.std.detach())
-        fixed_prior = Normal(prior.mean.detach(), prior.std.detach())
-        trained = balance * kl_divergence(fixed_posterior, prior) + (1 - balance) * kl_divergence(
-            posterior, fixed_prior
-        )
-    return trained.clamp(min=free_nats), plain.detach()
+    return plain.clamp(min=free_nats), plain.detach()
+
+
+class _Slowed(torch.autograd.Function):
+    """The identity, whose gradient is scaled."""
+
+    @staticmethod
+    def forward(ctx: Any, values: Tensor, scale: float) -> Tensor:
+        ctx.scale = scale
+        return values.view_as(values)
+
+    @staticmethod
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        return gradient * ctx.scale, None
+
+
+def _slowed(normal: Normal, scale: float) -> Normal:
+    return Normal(_Slowed.apply(normal.mean, scale), _Slowed.apply(normal.std, scale))
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from planet_bayes.models.activations import ACTIVATIONS
+from planet_bayes.models.kernels.dense import dense
 from planet_bayes.types import Belief
 
 MIN_STATE_STD = 0.1
@@ -71,13 +72,13 @@ class Dense:
     bias: Tensor
     """``[P, 1, out]``."""
 
-    def __call__(self, inputs: Tensor) -> Tensor:
-        """Map ``[P, N, in]`` to ``[P, N, out]``."""
-        return torch.baddbmm(self.bias, inputs, self.weight)
+    def __call__(self, inputs: Tensor, activation: str | None = None) -> Tensor:
+        """Map ``[P, N, in]`` to ``[P, N, out]``; None: without an activation."""
+        return dense(inputs, self.weight, self.bias, activation)
 
-    def rows(self, inputs: Tensor, first: int, last: int) -> Tensor:
-        """Apply only the weight's rows ``first:last``, without bias: a part of a joint input."""
-        return torch.bmm(inputs, self.weight[:, first:last])
+    def rows(self, first: int, last: int) -> Dense:
+        """Return the layer of the weight's rows ``first:last``, for a part of a joint input."""
+        return Dense(self.weight[:, first:last], self.bias)
 
 
 @dataclass(frozen=True)
@@ -138,7 +139,7 @@ class RSSM:
 
     def evolve(self, weights: Weights, belief: Belief, action: Tensor) -> Tensor:
         """Return h_t ``[P, N, D]`` = GRU(h_{t-1}, s_{t-1}, action) (Algorithm 3, line 2)."""
-        hidden = self._activate(weights.input(torch.cat([belief.stoch, action], -1)))
+        hidden = weights.input(torch.cat([belief.stoch, action], -1), self.activation)
         gates = weights.gates(torch.cat([hidden, belief.deter], -1)).sigmoid()
         reset, update = gates.chunk(2, -1)
         # tanh(x) = 2σ(2x) - 1: PyTorch's sigmoid is several times faster than its tanh on CPUs.
@@ -148,20 +149,20 @@ class RSSM:
 
     def prior(self, weights: Weights, deter: Tensor) -> Normal:
         """Return p(s_t | h_t)."""
-        return _normal(weights.prior_out(self._activate(weights.prior_hidden(deter))))
+        return _normal(weights.prior_out(weights.prior_hidden(deter, self.activation)))
 
     def embed_part(self, weights: Weights, embed: Tensor) -> Tensor:
         """Return the observation's part of the posterior's first layer, ``[P, N, hidden]``.
 
         It needs no recurrence, so a training sequence computes it for all steps at once.
         """
-        layer = weights.posterior_hidden
-        return layer.rows(embed, self.deter, self.deter + embed.shape[-1]) + layer.bias
+        return weights.posterior_hidden.rows(self.deter, self.deter + embed.shape[-1])(embed)
 
     def posterior(self, weights: Weights, deter: Tensor, embed_part: Tensor) -> Normal:
         """Return q(s_t | h_t, o_t)."""
-        joint = weights.posterior_hidden.rows(deter, 0, self.deter) + embed_part
-        return _normal(weights.posterior_out(self._activate(joint)))
+        weight = weights.posterior_hidden.weight[:, : self.deter]
+        joint = torch.baddbmm(embed_part, deter, weight)
+        return _normal(weights.posterior_out(ACTIVATIONS[self.activation](joint)))
 
     def observe_step(
         self, weights: Weights, belief: Belief, action: Tensor, embed_part: Tensor, noise: Tensor
@@ -216,9 +217,6 @@ class RSSM:
             )
             features.append(belief.features)
         return torch.stack(features)
-
-    def _activate(self, values: Tensor) -> Tensor:
-        return ACTIVATIONS[self.activation](values)
 
 
 def _normal(raw: Tensor) -> Normal:

@@ -81,18 +81,15 @@ class Mixture:
         """
         log_resp = self.log_joint(actions).log_softmax(1)  # log η, [B, M, N]
         log_mass = log_resp + weights.log().unsqueeze(1)  # log(η w), [B, M, N]
-        largest = log_mass.amax(-1, keepdim=True)  # [B, M, 1]
-        alive = largest > -torch.inf
-        mass = (log_mass - largest).exp_()
-        total = mass.sum(-1, keepdim=True)
-        log_share = torch.where(alive, largest + total.log(), -torch.inf)[..., 0]  # log N_m
-        omega = torch.where(alive, mass / total, 0.0)  # [B, M, N]
+        log_share = log_mass.logsumexp(-1)  # log N_m, [B, M]
+        alive = (log_share > -torch.inf)[..., None]  # [B, M, 1]
+        omega = torch.where(alive, log_mass.softmax(-1), 0.0)  # [B, M, N]
         mean, std = weighted_moments(actions, omega, self.floor)
-        keep = alive.unsqueeze(-1)
+        alive = alive.unsqueeze(-1)
         return dataclasses.replace(
             self,
-            mean=torch.where(keep, mean, self.mean),
-            std=torch.where(keep, std, self.std),
+            mean=torch.where(alive, mean, self.mean),
+            std=torch.where(alive, std, self.std),
             log_weights=log_share.softmax(-1).log(),
         )
 

@@ -10,7 +10,6 @@ MPPI, CMA-ES or PaETS. `step` is this law, and `plan` is the loop around it.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -28,7 +27,7 @@ from planet_bayes.planner._contract import (
 )
 from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import check_components, find_family, find_optimality
-from planet_bayes.planner._optimality import Optimality, log_optimality
+from planet_bayes.planner._optimality import Optimality, log_optimality, surely_finite
 from planet_bayes.planner._risk import Risk, mean
 
 StateT = TypeVar("StateT")
@@ -165,7 +164,7 @@ def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 
     Returns the marked returns, the valid candidates ``[B, N]`` and the dead particles ``[B, P]``.
     """
-    if returns.device.type == "cpu" and math.isfinite(returns.sum()):  # then every one is
+    if surely_finite(returns):
         valid = returns.new_ones(returns.shape[:2], dtype=torch.bool)
         return returns, valid, valid.new_zeros(returns.shape[0], returns.shape[2])
     finite = torch.isfinite(returns)

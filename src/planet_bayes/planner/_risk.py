@@ -9,6 +9,7 @@ candidates for ``keep_elites``, ``execute`` "best" and `Diagnostics.best_return`
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 from torch import Tensor
@@ -18,4 +19,8 @@ Risk = Callable[[Tensor], Tensor]
 
 def mean(returns: Tensor) -> Tensor:
     """Risk-neutral: the mean over the living particles."""
+    if returns.device.type == "cpu":
+        values = returns.mean(-1)
+        if not math.isnan(values.sum()):  # no particle is dead
+            return values
     return returns.nanmean(-1)

@@ -28,6 +28,7 @@ from torch.autograd.function import FunctionCtx, once_differentiable
 
 from planet_bayes.models.activations import INPLACE, elu_slope
 from planet_bayes.models.kernels import fast_path, native, native_filter
+from planet_bayes.models.kernels.dense import weight_gradient
 from planet_bayes.models.kernels.native_filter import Tape
 from planet_bayes.models.rssm import MIN_STATE_STD, RSSM, Weights
 
@@ -121,20 +122,21 @@ class _Filter(torch.autograd.Function):
         )
         hidden = tape.values.shape[-1]
 
-        def weight(inputs: Tensor, gradient: Tensor) -> Tensor:
-            return torch.bmm(inputs.flatten(1, 2).mT, gradient.flatten(1, 2))
-
-        def bias(gradient: Tensor) -> Tensor:
-            return gradient.sum((1, 2)).unsqueeze(1)
+        def layer(inputs: Tensor, at: Tensor) -> tuple[Tensor, Tensor]:
+            """Return the gradients of a layer's weight and bias."""
+            inputs, at = inputs.flatten(1, 2), at.flatten(1, 2)
+            if library is not None:
+                return weight_gradient(inputs, at, library)
+            return torch.bmm(inputs.mT, at), at.sum(1, keepdim=True)
 
         return (
             at_hidden,
             *(None, None, None, None),
-            *(weight(tape.sa[:, :-1], at_input), bias(at_input)),
-            *(weight(tape.xh[:, :-1], at_gates), bias(at_gates)),
-            *(weight(tape.xrh, at_candidate), bias(at_candidate)),
-            weight(tape.xh[:, 1:, :, hidden:], at_hidden),
-            *(weight(tape.values, at_out), bias(at_out)),
+            *layer(tape.sa[:, :-1], at_input),
+            *layer(tape.xh[:, :-1], at_gates),
+            *layer(tape.xrh, at_candidate),
+            layer(tape.xh[:, 1:, :, hidden:], at_hidden)[0],
+            *layer(tape.values, at_out),
         )
 
 

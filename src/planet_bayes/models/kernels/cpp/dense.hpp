@@ -53,34 +53,35 @@ inline vec all(float value) { return value - vec{}; }
 
 // --- Functions of a vector. A NaN stays a NaN: comparisons with it are false.
 
+// exp(SCALE · x), where 2^-126 < exp(SCALE · x) < 2^127 and the nearest of these numbers elsewhere.
+// SCALE is in the constants, so it costs nothing. The polynomial's error is 1e-7 (minimax).
+template <int SCALE>
 inline vec exponential(vec x) {
-  const vec too_large = all(88.72283f), too_small = all(-87.33654f);
-  const vec clamped = x > too_large ? too_large : (x < too_small ? too_small : x);
-  const vec magic = all(12582912.f);  // 1.5 · 2^23: adding it rounds to the nearest integer
-  const vec n = (clamped * 1.44269504f + magic) - magic;
-  vec r = clamped - n * 0.693359375f;
-  r = r + n * 2.12194440e-4f;  // log 2 in two parts
-  vec p = all(1.9875691500e-4f);
-  p = p * r + 1.3981999507e-3f;
-  p = p * r + 8.3334519073e-3f;
-  p = p * r + 4.1665795894e-2f;
-  p = p * r + 1.6666665459e-1f;
-  p = p * r + 5.0000001201e-1f;
-  p = p * (r * r) + r + 1.f;
-  // 2^n in two factors, since 2^128 is not a float. The integers of a NaN do not matter.
-  const ints whole = __builtin_convertvector(clamped == clamped ? n : vec{}, ints);
-  const ints half = whole >> 1;
-  const ints first = (half + 127) << 23, second = (whole - half + 127) << 23;
-  vec scale, rest;
-  std::memcpy(&scale, &first, sizeof scale);
-  std::memcpy(&rest, &second, sizeof rest);
-  const vec value = p * scale * rest;
-  return x > too_large ? all(std::numeric_limits<float>::infinity()) : value;
+  constexpr float s = SCALE, log_2 = 0.693147181f;
+  const vec most = all(87.f / (s < 0 ? -s : s)), least = -most;
+  x = x > most ? most : x;
+  x = x < least ? least : x;
+  // Adding 1.5 · 2^23 rounds to the nearest integer n, and leaves n + 127 in the lowest bits.
+  const vec magic = all(12582912.f + 127.f);
+  const vec sum = x * (s / log_2) + magic, n = sum - magic;
+  constexpr float high = 0.693359375f / s, low = -2.12194440e-4f / s;  // log 2 / s in two parts
+  const vec r = (x - n * high) - n * low;
+  vec p = r * (8.3125014e-3f * s * s * s * s * s) + 4.1890332e-2f * s * s * s * s;
+  p = p * r + 1.6667115e-1f * s * s * s;
+  p = p * r + 4.9999230e-1f * s * s;
+  p = p * r + s;
+  p = p * r + 1.f;
+  ints bits;
+  std::memcpy(&bits, &sum, sizeof bits);
+  bits <<= 23;
+  vec power;
+  std::memcpy(&power, &bits, sizeof power);
+  return p * power;
 }
 
-inline vec sigmoid(vec x) { return 1.f / (1.f + exponential(-x)); }
+inline vec sigmoid(vec x) { return 1.f / (1.f + exponential<-1>(x)); }
 
-inline vec hyperbolic_tangent(vec x) { return 2.f * sigmoid(2.f * x) - 1.f; }
+inline vec hyperbolic_tangent(vec x) { return 2.f / (1.f + exponential<-2>(x)) - 1.f; }
 
 // log(1 + t) for t in [0, 1].
 inline vec log_one_plus(vec t) {
@@ -103,16 +104,26 @@ inline vec log_one_plus(vec t) {
 
 inline vec softplus(vec x) {
   const vec positive = x < vec{} ? vec{} : x, size = x < vec{} ? -x : x;
-  return positive + log_one_plus(exponential(-size));
+  return positive + log_one_plus(exponential<-1>(size));
 }
 
-// Applies a function of a vector to `count` numbers.
-template <typename Function>
-inline void apply(float* values, int count, Function function) {
-  for (int i = 0; i < count; i += LANES) {
-    const int left = std::min(LANES, count - i);
-    const vec value = function(load(values + i, left));
-    std::memcpy(values + i, &value, left * sizeof(float));
+// to[i] = function(from[i]…), a vector at a time; arrays do not overlap, or are the same.
+template <typename Function, typename... Pointers>
+inline void each(Function function, int count, float* to, Pointers... from) {
+  int i = 0;
+  for (; i + LANES <= count; i += LANES) store(to + i, function(load(from + i)...));
+  if (i == count) return;
+  const vec last = function(load(from + i, count - i)...);
+  std::memcpy(to + i, &last, (count - i) * sizeof(float));
+}
+
+// Multiplies by the slope of relu or elu where its value is `values`.
+inline void times_slope(int activation, int count, float* gradient, const float* values) {
+  if (activation == 0) {
+    each([](vec g, vec v) { return v > vec{} ? g : vec{}; }, count, gradient, gradient, values);
+  } else {
+    each([](vec g, vec v) { return v > vec{} ? g : g * (v + 1.f); }, count, gradient, gradient,
+         values);
   }
 }
 
@@ -131,7 +142,7 @@ struct Cell {
 template <Then then>
 inline vec finish(vec z, const Cell& cell, int row, int column, int count) {
   if constexpr (then == Then::relu) return z < vec{} ? vec{} : z;
-  if constexpr (then == Then::elu) return z > vec{} ? z : exponential(z) - 1.f;
+  if constexpr (then == Then::elu) return z > vec{} ? z : exponential<1>(z) - 1.f;
   if constexpr (then == Then::silu) return z * sigmoid(z);
   if constexpr (then == Then::gate) return sigmoid(z);
   if constexpr (then == Then::tanh) return hyperbolic_tangent(z);
@@ -219,9 +230,41 @@ inline void tile(const float* in, int in_row, int rows, const Layer& layer, cons
   }
 }
 
+// Memory that is needed next. It is asked for a little with every tile, and arrives meanwhile.
+struct Ahead {
+  struct Range {
+    const char *at, *end;
+  };
+  Range ranges[16];
+  int count = 0, current = 0, lines = 0;
+
+  void add(const float* from, std::size_t numbers) {
+    const char* begin = reinterpret_cast<const char*>(from);
+    ranges[count++] = {begin, begin + numbers * sizeof(float)};
+  }
+  // Divides what was added among about so many tiles.
+  void divide(int tiles) {
+    std::ptrdiff_t bytes = 0;
+    for (int i = 0; i < count; ++i) bytes += ranges[i].end - ranges[i].at;
+    lines = int(bytes / 64 / std::max(1, tiles)) + 1;
+  }
+  void ask() {
+    for (int left = lines; left > 0 && current < count; ++current) {
+      Range& range = ranges[current];
+      for (; left > 0 && range.at < range.end; --left, range.at += 64) __builtin_prefetch(range.at);
+      if (range.at < range.end) return;
+    }
+  }
+};
+
+// Tiles of a product.
+inline int tiles(int rows, int outputs) {
+  return ((rows + 5) / 6) * ((outputs + WIDTH - 1) / WIDTH);
+}
+
 template <Then then, int ROWS>
 void dense_by(const Layer& layer, const float* in, int in_row, int rows, float* out, int out_row,
-              const Cell& cell) {
+              const Cell& cell, Ahead* ahead) {
   const int columns = int(layer.bias.size());
   for (int column = 0; column < columns; column += WIDTH) {
     const float* panel = &layer.weight[std::size_t(column) * layer.inputs];
@@ -229,6 +272,7 @@ void dense_by(const Layer& layer, const float* in, int in_row, int rows, float* 
       const float* from = in + std::ptrdiff_t(row) * in_row;
       float* to = out + std::ptrdiff_t(row) * out_row;
       const int left = std::min(ROWS, rows - row);
+      if (ahead != nullptr) ahead->ask();
       if (columns - column >= WIDTH) {
         tile<then, 2, ROWS>(from, in_row, left, layer, panel, column, to, out_row, cell, row);
       } else {
@@ -241,30 +285,35 @@ void dense_by(const Layer& layer, const float* in, int in_row, int rows, float* 
 // out = then(in · weight + bias), in tiles of the height that wastes less.
 template <Then then>
 void dense(const Layer& layer, const float* in, int in_row, int rows, float* out, int out_row,
-           const Cell& cell = {}) {
+           const Cell& cell = {}, Ahead* ahead = nullptr) {
   if ((rows + 4) / 5 * 5 < (rows + 5) / 6 * 6) {
-    dense_by<then, 5>(layer, in, in_row, rows, out, out_row, cell);
+    dense_by<then, 5>(layer, in, in_row, rows, out, out_row, cell, ahead);
   } else {
-    dense_by<then, 6>(layer, in, in_row, rows, out, out_row, cell);
+    dense_by<then, 6>(layer, in, in_row, rows, out, out_row, cell, ahead);
   }
 }
 
 void activated(int activation, const Layer& layer, const float* in, int in_row, int rows,
-               float* out, int out_row) {
+               float* out, int out_row, Ahead* ahead = nullptr) {
   switch (activation) {
     case 0:
-      return dense<Then::relu>(layer, in, in_row, rows, out, out_row);
+      return dense<Then::relu>(layer, in, in_row, rows, out, out_row, {}, ahead);
     case 1:
-      return dense<Then::elu>(layer, in, in_row, rows, out, out_row);
+      return dense<Then::elu>(layer, in, in_row, rows, out, out_row, {}, ahead);
     default:
-      return dense<Then::silu>(layer, in, in_row, rows, out, out_row);
+      return dense<Then::silu>(layer, in, in_row, rows, out, out_row, {}, ahead);
   }
 }
 
 // Returns 0, or NaN if a number is not finite.
 float not_finite(const float* values, std::size_t count) {
+  vec sums[4] = {};  // more than one: additions to the same sum wait for each other
+  std::size_t i = 0;
+  for (; i + 4 * LANES <= count; i += 4 * LANES)
+    for (int v = 0; v < 4; ++v) sums[v] += load(values + i + v * LANES) * 0.f;
   float sum = 0.f;
-  for (std::size_t i = 0; i < count; ++i) sum += values[i] * 0.f;
+  for (; i < count; ++i) sum += values[i] * 0.f;
+  for (int j = 0; j < LANES; ++j) sum += sums[0][j] + sums[1][j] + sums[2][j] + sums[3][j];
   return sum;
 }
 

@@ -8,6 +8,8 @@
 
 #pragma once
 
+#include <utility>
+
 #include "dense.hpp"
 
 namespace {
@@ -40,26 +42,9 @@ constexpr int SEQUENCES = 60;  // most rows of a block
 
 void activate(int activation, float* values, int count) {
   if (activation == 0) {
-    apply(values, count, [](vec z) { return z < vec{} ? vec{} : z; });
+    each([](vec z) { return z < vec{} ? vec{} : z; }, count, values, values);
   } else {
-    apply(values, count, [](vec z) { return z > vec{} ? z : exponential(z) - 1.f; });
-  }
-}
-
-// to[i] = function(from[i]…) for numbers that do not overlap, or are the same.
-template <typename Function, typename... Pointers>
-inline void each(Function function, int count, float* to, Pointers... from) {
-#pragma GCC ivdep
-  for (int i = 0; i < count; ++i) to[i] = function(from[i]...);
-}
-
-// Multiplies by the slope of relu or elu where its value is `values`.
-inline void times_slope(int activation, int count, float* gradient, const float* values) {
-  if (activation == 0) {
-    each([](float g, float v) { return v > 0.f ? g : 0.f; }, count, gradient, gradient, values);
-  } else {
-    each([](float g, float v) { return v > 0.f ? g : g * (v + 1.f); }, count, gradient, gradient,
-         values);
+    each([](vec z) { return z > vec{} ? z : exponential<1>(z) - 1.f; }, count, values, values);
   }
 }
 
@@ -99,30 +84,40 @@ void filter_rows(const FilterSizes& z, const ForwardLayers& layers, const Filter
       }
       std::copy_n(action + std::size_t(i) * A, A, sa + std::size_t(i) * SA + S);
     }
-    activated(z.activation, layers.input, sa, SA, count, xh, XD);
-    dense<Then::gate>(layers.gates, xh, XD, count, gates, 2 * D);
+    Ahead ahead;  // this block's rows of the next step: two of the arrays have them in any case
+    if (t + 1 < z.steps) {
+      const std::size_t step = z.batch;
+      ahead.add(xh + step * XD, std::size_t(count) * XD);
+      for (const auto& [array, size] : {std::pair<const float*, int>{gates, 2 * D}, {xrh, XD},
+                                        {c, D}, {part, X}, {values, X}, {noise, S}, {mean, S},
+                                        {std, S}, {action, A}})
+        ahead.add(array + step * size, std::size_t(count) * size);
+      ahead.divide(tiles(count, X) + tiles(count, 2 * D) + tiles(count, D));
+    }
+    activated(z.activation, layers.input, sa, SA, count, xh, XD, &ahead);
+    dense<Then::gate>(layers.gates, xh, XD, count, gates, 2 * D, {}, &ahead);
     for (int i = 0; i < count; ++i) {
       const float *x = xh + std::size_t(i) * XD, *h = x + X,
                   *reset = gates + std::size_t(i) * 2 * D;
       float* to = xrh + std::size_t(i) * XD;
       std::copy_n(x, X, to);
-      each([](float r, float h) { return r * h; }, D, to + X, reset, h);
+      each([](vec r, vec h) { return r * h; }, D, to + X, reset, h);
     }
-    dense<Then::tanh>(layers.candidate, xrh, XD, count, c, D);
+    dense<Then::tanh>(layers.candidate, xrh, XD, count, c, D, {}, &ahead);
     for (int i = 0; i < count; ++i) {
       const float *h = xh + std::size_t(i) * XD + X, *update = gates + std::size_t(i) * 2 * D + D;
       const float* proposed = c + std::size_t(i) * D;
       float* to = next_h + std::size_t(i) * XD;
-      each([](float c, float u, float h) { return c + u * (h - c); }, D, to, proposed, update, h);
+      each([](vec c, vec u, vec h) { return c + u * (h - c); }, D, to, proposed, update, h);
     }
     dense<Then::nothing>(layers.hidden, next_h, XD, count, values, X);
-    each([](float a, float b) { return a + b; }, count * X, values, values, part);
+    each([](vec a, vec b) { return a + b; }, count * X, values, values, part);
     activate(z.activation, values, count * X);
     dense<Then::nothing>(layers.mean, values, X, count, mean, S);
     dense<Then::nothing>(layers.std, values, X, count, std, S);
-    apply(std, count * S, [&](vec v) { return softplus(v) + z.min_std; });
+    each([&](vec v) { return softplus(v) + z.min_std; }, count * S, std, std);
     for (int i = 0; i < count; ++i)
-      each([](float m, float s, float e) { return m + s * e; }, S, next_s + std::size_t(i) * SA,
+      each([](vec m, vec s, vec e) { return m + s * e; }, S, next_s + std::size_t(i) * SA,
            mean + i * S, std + i * S, noise + i * S);
   }
 }
@@ -161,49 +156,60 @@ void gradient_rows(const FilterSizes& z, const BackwardLayers& layers, const Fil
     float *at_input = g.at_input + at * X, *at_gates = g.at_gates + at * 2 * D;
     float *at_candidate = g.at_candidate + at * D, *at_hidden = g.at_hidden + at * X;
     float* at_out = g.at_out + at * 2 * S;
-    std::copy_n(std, count * S, slope_std);
-    apply(slope_std, count * S,
-          [&](vec v) { return 1.f - exponential(z.min_std - v); });  // softplus'
+    each([&](vec v) { return 1.f - exponential<-1>(v - z.min_std); },  // softplus'
+         count * S, slope_std, std);
     for (int i = 0; i < count; ++i) {
       const std::size_t row = std::size_t(i) * S, all = at * S + row;
-      each([](float s, float g_s, float g_m) { return s + g_s + g_m; }, S, at_out + 2 * row,
+      each([](vec s, vec g_s, vec g_m) { return s + g_s + g_m; }, S, at_out + 2 * row,
            to_s + row, g.stoch + all, g.mean + all);
-      each([](float s, float g_s, float e, float g_v,
-              float slope) { return ((s + g_s) * e + g_v) * slope; },
+      each([](vec s, vec g_s, vec e, vec g_v,
+              vec slope) { return ((s + g_s) * e + g_v) * slope; },
            S, at_out + 2 * row + S, to_s + row, g.stoch + all, noise + row, g.std + all,
            slope_std + row);
     }
-    dense<Then::nothing>(layers.out, at_out, 2 * S, count, at_hidden, X);
+    Ahead ahead;  // this block's rows of the step before
+    if (t > 0) {
+      const std::size_t step = z.batch;
+      ahead.add(xh - step * XD, std::size_t(count) * XD);
+      for (const auto& [array, size] :
+           {std::pair<const float*, int>{gates, 2 * D}, {at_gates, 2 * D}, {c, D},
+            {at_candidate, D}, {values, X}, {at_hidden, X}, {at_input, X}, {at_out, 2 * S},
+            {g.deter + at * D, D}, {g.stoch + at * S, S}, {g.mean + at * S, S},
+            {g.std + at * S, S}, {std, S}, {noise, S}})
+        ahead.add(array - step * size, std::size_t(count) * size);
+      ahead.divide(tiles(count, X) + tiles(count, D) + 2 * tiles(count, XD));
+    }
+    dense<Then::nothing>(layers.out, at_out, 2 * S, count, at_hidden, X, {}, &ahead);
     times_slope(z.activation, count * X, at_hidden, values);
-    dense<Then::nothing>(layers.hidden, at_hidden, X, count, from_hidden, D);
+    dense<Then::nothing>(layers.hidden, at_hidden, X, count, from_hidden, D, {}, &ahead);
     for (int i = 0; i < count; ++i) {
       const float *h = xh + std::size_t(i) * XD + X, *u = gates + std::size_t(i) * 2 * D + D;
       const std::size_t row = std::size_t(i) * D;
-      each([](float carried, float given, float hidden) { return carried + given + hidden; }, D,
+      each([](vec carried, vec given, vec hidden) { return carried + given + hidden; }, D,
            to_h + row, to_h + row, g.deter + at * D + row, from_hidden + row);
-      each([](float to, float c, float u) { return to * (1.f - c * c) * (1.f - u); }, D,
+      each([](vec to, vec c, vec u) { return to * (1.f - c * c) * (1.f - u); }, D,
            at_candidate + row, to_h + row, c + row, u);
-      each([](float to, float h, float c, float u) { return to * (h - c) * u * (1.f - u); }, D,
+      each([](vec to, vec h, vec c, vec u) { return to * (h - c) * u * (1.f - u); }, D,
            at_gates + 2 * row + D, to_h + row, h, c + row, u);
     }
-    dense<Then::nothing>(layers.candidate, at_candidate, D, count, by_candidate, XD);
+    dense<Then::nothing>(layers.candidate, at_candidate, D, count, by_candidate, XD, {}, &ahead);
     for (int i = 0; i < count; ++i) {
       const float *h = xh + std::size_t(i) * XD + X, *r = gates + std::size_t(i) * 2 * D;
       const float *u = r + D, *to_rh = by_candidate + std::size_t(i) * XD + X;
       const std::size_t row = std::size_t(i) * D;
-      each([](float to, float h, float r) { return to * h * r * (1.f - r); }, D, at_gates + 2 * row,
+      each([](vec to, vec h, vec r) { return to * h * r * (1.f - r); }, D, at_gates + 2 * row,
            to_rh, h, r);
-      each([](float carried, float u, float to, float r) { return carried * u + to * r; }, D,
+      each([](vec carried, vec u, vec to, vec r) { return carried * u + to * r; }, D,
            to_h + row, to_h + row, u, to_rh, r);
     }
-    dense<Then::nothing>(layers.gates, at_gates, 2 * D, count, by_gates, XD);
+    dense<Then::nothing>(layers.gates, at_gates, 2 * D, count, by_gates, XD, {}, &ahead);
     for (int i = 0; i < count; ++i) {
       const float *one = by_candidate + std::size_t(i) * XD, *two = by_gates + std::size_t(i) * XD;
       const float* x = xh + std::size_t(i) * XD;
-      each([](float a, float b) { return a + b; }, X, at_input + std::size_t(i) * X, one, two);
+      each([](vec a, vec b) { return a + b; }, X, at_input + std::size_t(i) * X, one, two);
       times_slope(z.activation, X, at_input + std::size_t(i) * X, x);
       float* carried = to_h + std::size_t(i) * D;
-      each([](float a, float b) { return a + b; }, D, carried, carried, two + X);
+      each([](vec a, vec b) { return a + b; }, D, carried, carried, two + X);
     }
     dense<Then::nothing>(layers.input, at_input, X, count, to_s, S);
   }

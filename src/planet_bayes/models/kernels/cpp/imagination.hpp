@@ -95,8 +95,8 @@ void roll(const Model& model, const Work& work, int member, int problem, int fir
         const float* noise = work.noise + (place + column) * S;
         broken[i] += not_finite(noise, S);
         float *std = raw + std::size_t(i) * wide, *to = s + std::size_t(i) * row;
-        apply(std, S, [&](vec v) { return softplus(v) + z.min_std; });
-        for (int j = 0; j < S; ++j) to[j] += std[j] * noise[j];
+        each([&](vec m, vec v, vec e) { return m + (softplus(v) + z.min_std) * e; }, S, to, to, std,
+             noise);
       }
     }
     const float* in = h;

@@ -2,6 +2,7 @@
 
 #include "filter.hpp"
 #include "imagination.hpp"
+#include "layer.hpp"
 
 extern "C" {
 
@@ -53,6 +54,46 @@ int planet_bayes_filter_gradient(const FilterSizes* sizes, const FilterWeights* 
                                  int threads) {
   try {
     filter_gradient(*sizes, *weights, *arrays, *gradients, threads);
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// Writes out [G, N, outputs] of a dense layer; see layer.hpp. The inputs have contiguous rows.
+// Returns 0, or 1 without memory.
+int planet_bayes_layer(const LayerSizes* sizes, const float* in, const Strides* in_strides,
+                       const float* weight, const Strides* weight_strides, const float* bias,
+                       float* out, int threads) {
+  try {
+    layer_forward(*sizes, in, *in_strides, weight, *weight_strides, bias, out, threads);
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// Writes the gradient at the product's output, and that of the inputs unless `to` is null. Returns
+// 0, or 1 without memory.
+int planet_bayes_input_gradient(const LayerSizes* sizes, const float* weight,
+                                const Strides* weight_strides, const float* out,
+                                const float* gradient, float* at, float* to, int threads) {
+  try {
+    input_gradient(*sizes, weight, *weight_strides, out, gradient, at, to, threads);
+    return 0;
+  } catch (...) {
+    return 1;
+  }
+}
+
+// Writes the gradients of weights and, unless `to_bias` is null, biases. Returns 0, or 1 without
+// memory.
+int planet_bayes_weight_gradient(const LayerSizes* sizes, const float* in,
+                                 const Strides* in_strides, const float* at,
+                                 const Strides* at_strides, float* to, float* to_bias,
+                                 int threads) {
+  try {
+    weight_gradient(*sizes, in, *in_strides, at, *at_strides, to, to_bias, threads);
     return 0;
   } catch (...) {
     return 1;
