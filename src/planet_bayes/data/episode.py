@@ -9,7 +9,9 @@ from __future__ import annotations
 import hashlib
 import io
 import math
+import os
 import zipfile
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,7 @@ from numpy.typing import NDArray
 
 from planet_bayes.data import files
 from planet_bayes.data.files import DamagedError
+from planet_bayes.data.parts import Blocks, Layout, layout
 from planet_bayes.types import Episode
 
 _OBSERVATION = "observation"
@@ -96,12 +99,64 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 def read_episode(path: Path, digest: str | None = None, unnamed: str = "") -> Episode:
     """Return the episode in a file, whose sum must be ``digest`` if that is given."""
+    return open_episode(path, digest, unnamed)[0]
+
+
+def open_episode(
+    path: Path, digest: str | None, unnamed: str
+) -> tuple[Episode, EpisodeFile | None]:
+    """Return the episode in a file, and the file to read parts of later."""
     try:
         data = path.read_bytes()
         if digest is not None:
             files.compare(path, hashlib.sha256(data).hexdigest(), digest)
-        return unpack(data, unnamed)
+        return unpack(data, unnamed), EpisodeFile.of(path, data)
     except OSError as error:
         raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
     except ValueError as error:
         raise DamagedError(path, f"is not an episode: {error}.") from error
+
+
+@dataclass(frozen=True)
+class EpisodeFile:
+    """An episode on disk that has been checked, to read parts of."""
+
+    blocks: Blocks
+    layout: Layout
+
+    @staticmethod
+    def of(path: Path, data: bytes) -> EpisodeFile | None:
+        """Return the file with the contents ``data``; None: it can only be read whole.
+
+        That is so for files of version 0.1, and for arrays that are stored column by column.
+        """
+        places = layout(data)
+        if places is None or _OBSERVATION in dict(places):
+            return None
+        return EpisodeFile(Blocks.of(path, data), _LAYOUTS.setdefault(places, places))
+
+    def rows(self, start: int, stop: int) -> Episode:
+        """Return entries ``start:stop`` as an episode; fewer if it is shorter."""
+        path = self.blocks.path
+        try:
+            handle = os.open(path, os.O_RDONLY)
+        except OSError as error:
+            raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
+        try:
+            arrays = {
+                name: stored.rows(self.blocks, handle, start, min(stop, stored.shape[0]))
+                for name, stored in self.layout
+            }
+        except OSError as error:
+            raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
+        finally:
+            os.close(handle)
+        rest = {name: arrays.pop(name) for name in ("action", "reward", "terminal")}
+        observation = {
+            name.removeprefix(f"{_OBSERVATION}."): array for name, array in arrays.items()
+        }
+        return Episode(observation, **rest)
+
+
+_LAYOUTS: dict[Layout, Layout] = {}
+"""Every layout once: thousands of episodes have the same."""

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from planet_bayes.data import files, sampling
-from planet_bayes.data.episode import pack, read_episode
+from planet_bayes.data.episode import EpisodeFile, open_episode, pack
 from planet_bayes.data.files import DamagedError
 from planet_bayes.errors import ConfigError
 from planet_bayes.types import Episode, Moments, SequenceBatch
@@ -36,6 +36,7 @@ class Replay:
         self.lengths: list[int] = []
         """Entries of each episode; 0 if it was lost."""
         self._digests: list[str] = []
+        self._files: list[EpisodeFile | None] = []
         self._sums: dict[str, NDArray[np.float64]] = {}
         self._onsets: list[tuple[int, int]] = []  # episode and step
         self._arrays: tuple[NDArray[np.int64], NDArray[np.int64]] | None = None
@@ -53,11 +54,11 @@ class Replay:
 
     def add(self, episode: Episode) -> None:
         """Store an episode; it is on disk before this returns."""
-        path = self.path(len(self))
-        digest = files.write(path, pack(episode))
+        path, data = self.path(len(self)), pack(episode)
+        digest = files.write(path, data)
         files.append(self.folder / files.SUMS, files.sum_line(digest, path.name))
         self._remember(len(self), episode)
-        self._count(episode, digest)
+        self._count(episode, digest, EpisodeFile.of(path, data))
 
     def replace(self, index: int, episode: Episode) -> bool:
         """Write the file of an episode anew; return whether it is the same as at first."""
@@ -65,8 +66,11 @@ class Replay:
         before = sums.get(path.name)
         if before is None and path.is_file():
             before = files.file_sum(path)
-        sums[path.name] = files.write(path, pack(episode))
+        data = pack(episode)
+        sums[path.name] = files.write(path, data)
         self._write_sums(sums)
+        if index < len(self._files):
+            self._files[index] = EpisodeFile.of(path, data)
         return before is None or before == sums[path.name]
 
     def damaged(self, count: int) -> dict[int, DamagedError]:
@@ -87,7 +91,7 @@ class Replay:
         Later ones were collected after the checkpoint that is being resumed. They will be
         collected again, the same.
         """
-        self.lengths, self._digests, self._sums, self._onsets = [], [], {}, []
+        self.lengths, self._digests, self._files, self._sums, self._onsets = [], [], [], {}, []
         self._arrays = None
         self._cache.clear()
         self._cached_bytes = 0
@@ -97,10 +101,11 @@ class Replay:
             if index in lost:
                 self.lengths.append(0)
                 self._digests.append(digest)
+                self._files.append(None)
                 continue
-            episode = self._read(index, digest)
+            episode, file = self._read(index, digest)
             self._remember(index, episode)
-            self._count(episode, digest)
+            self._count(episode, digest, file)
         for path in self.folder.glob("*.npz"):
             if path.stem.isdigit() and int(path.stem) >= count:
                 path.unlink()
@@ -130,9 +135,16 @@ class Replay:
         if index in self._cache:
             self._cache.move_to_end(index)
             return self._cache[index]
-        episode = self._read(index, self._digests[index])
+        episode, _ = self._read(index, self._digests[index])
         self._remember(index, episode)
         return episode
+
+    def part(self, index: int, start: int, length: int) -> Episode:
+        """Return at most ``length`` entries of an episode, from memory if it is there."""
+        file = self._files[index]
+        if index not in self._cache and file is not None:
+            return file.rows(start, start + length)
+        return _sliced(self.episode(index), slice(start, start + length))
 
     def sample(
         self,
@@ -166,15 +178,14 @@ class Replay:
             episodes, starts = sampling.draw_onsets(
                 rng, lengths, onsets, length, onset_share, episodes, starts
             )
-        arrays = _empty_arrays(self.episode(int(episodes.min())), total, length)
-        # In the order of episodes, so that each is read from disk at most once per batch.
+        arrays: dict[str, NDArray[Any]] = {}
+        # In the order of episodes: files of version 0.1 are read whole, at most once per batch.
         for row in np.argsort(episodes, kind="stable"):
-            episode = self.episode(int(episodes[row]))
-            part = slice(starts[row], starts[row] + length)
-            count = len(episode.reward[part])
+            episode = self.part(int(episodes[row]), int(starts[row]), length)
+            arrays = arrays or _empty_arrays(episode, total, length)
             for name, values in _columns(episode).items():
-                arrays[name][row, :count] = values[part]
-            arrays["mask"][row, :count] = 1
+                arrays[name][row, : len(episode)] = values
+            arrays["mask"][row, : len(episode)] = 1
         tensors = {
             name: torch.from_numpy(array).unflatten(0, (groups, batch))
             for name, array in arrays.items()
@@ -202,18 +213,19 @@ class Replay:
         if not any(self.lengths):
             raise ConfigError("replay is empty: collect at least one episode before learning.")
 
-    def _read(self, index: int, digest: str) -> Episode:
-        return read_episode(self.path(index), digest, self._unnamed)
+    def _read(self, index: int, digest: str) -> tuple[Episode, EpisodeFile | None]:
+        return open_episode(self.path(index), digest, self._unnamed)
 
     def _write_sums(self, sums: dict[str, str]) -> None:
         lines = [files.sum_line(digest, name) + "\n" for name, digest in sums.items() if digest]
         files.write(self.folder / files.SUMS, "".join(lines))
 
-    def _count(self, episode: Episode, digest: str) -> None:
+    def _count(self, episode: Episode, digest: str, file: EpisodeFile | None) -> None:
         """Add an episode to the lengths, the sums for `moments`, and the onsets."""
         self._onsets += [(len(self), step) for step in sampling.onsets(episode.reward).tolist()]
         self.lengths.append(len(episode))
         self._digests.append(digest)
+        self._files.append(file)
         for name, values in {**episode.observation, "reward": episode.reward}.items():
             sums = _power_sums(values)
             self._sums[name] = self._sums[name] + sums if name in self._sums else sums
@@ -233,6 +245,15 @@ def _power_sums(values: NDArray[Any]) -> NDArray[np.float64]:
     squares = np.square(flat, dtype=exact)
     sums = np.stack([flat.sum(0, dtype=np.float64), squares.sum(0, dtype=np.float64)])
     return sums.reshape(2, *values.shape[1:])
+
+
+def _sliced(episode: Episode, part: slice) -> Episode:
+    return Episode(
+        {name: value[part] for name, value in episode.observation.items()},
+        episode.action[part],
+        episode.reward[part],
+        episode.terminal[part],
+    )
 
 
 def _columns(episode: Episode) -> dict[str, NDArray[Any]]:
