@@ -28,6 +28,7 @@ from planet_bayes.config import Config
 from planet_bayes.data.replay import Replay
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.errors import ConfigError, EnvError
+from planet_bayes.machine import keep_freed_memory
 from planet_bayes.models import Image, Modality, Vector
 from planet_bayes.models.kernels import native
 from planet_bayes.planner import plan
@@ -68,6 +69,7 @@ def bench(
         raise ConfigError("repeats, episodes and actions must be at least 1.")
     if config.run.device not in ("auto", "cpu"):
         raise ConfigError(f"bench measures the CPU; run.device is {config.run.device!r}.")
+    keep_freed_memory()
     members = config.model.num_members
     report = Report(torch.get_num_threads(), native.chosen(), preset, members)
     progress("environment")

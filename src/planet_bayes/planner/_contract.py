@@ -6,6 +6,7 @@ Axes: B problems, N candidates, P particles, H horizon, A action dimensions, M c
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 import torch
@@ -153,16 +154,11 @@ class Diagnostics:
     """The imagined action sequences, ``[B, N, H, A]``."""
     weights: Tensor
     """Normalised weights of the candidates, ``[B, N]``."""
-    effective_samples: Tensor
-    """1 / Σ w², ``[B]``: the number of candidates that determine the refit."""
+    proposal: Proposal
+    """The final proposal."""
     best_return: Tensor
     """Largest return of a candidate, reduced over particles by the risk, in each completed
     iteration, ``[B, U]``."""
-    effective_components: Tensor
-    """exp(entropy of the mixture weights), ``[B]``: between 1 and M."""
-    width: Tensor
-    """Width of the final proposal, ``[B]``; for Gaussian families the root mean square of the
-    component stds by mixture weight, in units of half the action range."""
     num_rejected: Tensor
     """Candidates with non-finite returns over all iterations, ``[B]``; their weight was 0."""
     num_dead_particles: Tensor
@@ -170,6 +166,25 @@ class Diagnostics:
     stopped_by: Literal["iterations", "deadline"]
     """``iterations``: all were completed; ``deadline``: the next one was not expected to fit into
     the time budget."""
+
+    @cached_property
+    def effective_samples(self) -> Tensor:
+        """1 / Σ w², ``[B]``: the number of candidates that determine the refit."""
+        return 1 / self.weights.square().sum(-1)
+
+    @cached_property
+    def effective_components(self) -> Tensor:
+        """exp(entropy of the mixture weights), ``[B]``: between 1 and M."""
+        return self.proposal.components().effective_number
+
+    @cached_property
+    def width(self) -> Tensor:
+        """Width of the final proposal, ``[B]``.
+
+        For Gaussian families it is the root mean square of the component stds by mixture weight,
+        in units of half the action range.
+        """
+        return self.proposal.width()
 
     @property
     def num_iterations(self) -> int:

@@ -14,6 +14,7 @@ from planet_bayes import config as configuration
 from planet_bayes.config import RESUMABLE, Config, is_resumable
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.machine import keep_freed_memory
 from planet_bayes.runs.loading import Run, resolve_device
 from planet_bayes.training import Event, Trainer, checkpoint
 from planet_bayes.training.evaluation import evaluate_agent
@@ -86,6 +87,7 @@ def train(
     threads = config.run.threads or max(1, num_cores() - spare)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, threads=threads))
     torch.set_num_threads(threads)
+    keep_freed_memory()
     trainer = Trainer(
         config,
         folder,
