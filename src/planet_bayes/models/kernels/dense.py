@@ -19,6 +19,8 @@ from planet_bayes.models.kernels import fast_path, native
 
 MIN_ROWS = 64
 """Rows of a group below which a call costs more than it gains."""
+PRODUCTS_PER_THREAD = 8_000_000
+"""Multiplications that are worth a thread: it takes 50 to 100 µs to start, these 200."""
 SUPPORTED = (None, "relu", "elu")
 """Activations whose slope is a function of their value; None: the layer is linear."""
 
@@ -150,7 +152,9 @@ def _strides(tensor: Tensor) -> _Strides:
     return _Strides(*tensor.stride())
 
 
-def _call(function: ctypes._NamedFuncPointer, *arguments: object) -> None:
-    """Call a function of the library with the threads that PyTorch uses."""
-    if function(*arguments, torch.get_num_threads()):
+def _call(function: ctypes._NamedFuncPointer, sizes: _Sizes, *arguments: object) -> None:
+    """Call a function of the library, with as many threads as have enough to do."""
+    products = sizes.groups * sizes.rows * sizes.inputs * sizes.outputs
+    threads = max(1, min(torch.get_num_threads(), products // PRODUCTS_PER_THREAD))
+    if function(sizes, *arguments, threads):
         raise MemoryError
