@@ -8,6 +8,7 @@ Every setting controls the same noise-free episodes, one at a time, as a robot w
 from __future__ import annotations
 
 import dataclasses
+import gc
 import statistics
 import time
 from dataclasses import dataclass
@@ -33,6 +34,8 @@ class Options:
     """The trained run's folder."""
     episodes: int = 5
     """Episodes for each setting."""
+    only: str = ""
+    """Settings whose name contains this; all by default."""
     threads: int = 1
     """CPU threads."""
 
@@ -51,8 +54,15 @@ SETTINGS = (
     Setting("candidate_decay 0.7", {"candidate_decay": 0.7}),
     Setting("candidate_decay 0.5", {"candidate_decay": 0.5}),
     Setting("3 iterations", {"num_iterations": 3}),
-    Setting("time_budget 50 ms", time_budget=0.05),
-    Setting("the same, decay 0.5", {"candidate_decay": 0.5}, time_budget=0.05),
+    *(
+        Setting(f"time_budget {milliseconds} ms", time_budget=milliseconds / 1000)
+        for milliseconds in (50, 20, 10)
+    ),
+    # A budget for several iterations needs smaller ones: with 150 trajectories there are two or
+    # three in 20 ms where 300 leave room for one.
+    Setting("150 trajectories, 20 ms", {"num_trajectories": 150}, time_budget=0.02),
+    Setting("75 trajectories, 20 ms", {"num_trajectories": 75}, time_budget=0.02),
+    Setting("75 trajectories, 10 ms", {"num_trajectories": 75}, time_budget=0.01),
 )
 
 
@@ -78,7 +88,9 @@ def main(options: Options) -> None:
     """Control with each setting and print the table."""
     torch.set_num_threads(options.threads)
     run = pb.load_run(options.run)
-    console = Console()
+    gc.collect()
+    gc.freeze()  # as in a control loop: what is there now is never looked at again
+    console = Console(width=100)
     table = Table(
         "planner",
         "mean return",
@@ -90,6 +102,8 @@ def main(options: Options) -> None:
         box=None,
     )
     for setting in SETTINGS:
+        if options.only not in setting.name:
+            continue
         planner = dataclasses.replace(run.agent.planner, **setting.planner)
         agent = Timed(run.agent.model, run.agent.signature, planner)
         agent.budget, agent.seconds, agent.iterations = setting.time_budget, [], []
