@@ -1,5 +1,6 @@
 """The guard against unusable values, and action repeat."""
 
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -34,6 +35,21 @@ def test_repeat_stops_where_the_episode_ends(own: Callable[..., str]) -> None:
     assert env.step(np.zeros(2, np.float32))[1:3] == (1.0, True)
     with pytest.raises(EnvError, match=r"call reset\(\)"):
         env.step(np.zeros(2, np.float32))
+
+
+def test_an_environment_may_change_the_action_that_it_is_given(own: Callable[..., str]) -> None:
+    task = own()
+    inner = sys.modules["own_env"].env
+
+    def halve(step: int) -> float:
+        inner.received[-1] *= 0.5
+        return 1.0
+
+    inner.reward = halve
+    env = make_env(task, EnvConfig(("state",), action_repeat=3))
+    env.reset(seed=0)
+    env.step(np.ones(2, np.float32))
+    np.testing.assert_allclose(inner.received, 2.0, rtol=1e-6)  # each half of the bound, 4
 
 
 # --- the guard

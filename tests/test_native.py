@@ -16,8 +16,10 @@ from torch import Tensor
 
 from model_building import seeded
 from planet_bayes.errors import ConfigError
-from planet_bayes.models import ModelConfig, Vector, WorldModel
+from planet_bayes.models import ModelConfig, RewardHead, Vector, Weights, WorldModel
+from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.kernels import native, native_imagination
+from planet_bayes.models.rssm import RSSM
 from planet_bayes.types import Belief
 
 needs_library = pytest.mark.skipif(not native.available(), reason="built without a compiler")
@@ -352,3 +354,27 @@ def test_an_unknown_choice_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(native.VARIABLE, "mmx")
     with pytest.raises(ConfigError, match=r"PLANET_BAYES_KERNEL must be .*torch.*, got 'mmx'"):
         native.chosen()
+
+
+def test_a_head_or_dynamics_of_ones_own_are_used() -> None:
+    class Hundred(RewardHead):
+        def predict(self, features: Tensor) -> Tensor:
+            return super().predict(features) * 0 + 100
+
+    case = problem()
+    weights, head = case.model.weights(), case.model.head("reward")
+    own = Hundred(case.model.rssm.deter + case.model.rssm.stoch, SMALL, seeded(0))
+
+    class Still(RSSM):
+        def evolve(self, weights: Weights, belief: Belief, action: Tensor) -> Tensor:
+            return belief.deter * 0
+
+    still = Still(**dataclasses.asdict(case.model.rssm))
+    with torch.inference_mode():
+        found = Imagination(case.model.rssm, weights, own, "mean")
+        assert (found.imagine(case.belief, case.actions, seeded(4)) == 100).all()
+        rewards = [
+            Imagination(rssm, weights, head, "mean").imagine(case.belief, case.actions, seeded(4))
+            for rssm in (still, case.model.rssm)
+        ]
+    assert not torch.allclose(rewards[0], rewards[1])

@@ -11,7 +11,7 @@ from model_building import seeded
 from planet_bayes.models.kernels import dense as kernel
 from planet_bayes.models.kernels import native
 from planet_bayes.models.kernels.dense import MIN_ROWS, dense
-from planet_bayes.models.layers import mlp
+from planet_bayes.models.layers import MLP, mlp
 from test_native import library as library  # the fixture
 
 pytestmark = pytest.mark.skipif(not native.available(), reason="built without a compiler")
@@ -158,3 +158,50 @@ def test_a_network_is_its_layers_one_after_the_other(activation: str) -> None:
         for layer in network:
             expected = layer(expected)
         torch.testing.assert_close(network(inputs), expected, rtol=1e-5, atol=1e-6)
+
+
+def test_other_layers_and_hooks_are_not_lost() -> None:
+    inputs = torch.randn(70, 5, generator=seeded(9))
+
+    def plain(network: torch.nn.Module) -> Tensor:
+        expected = inputs
+        for layer in network.children():
+            expected = layer(expected)
+        return expected
+
+    changed = [mlp(5, 8, 2, 3, "elu") for _ in range(4)]
+    changed[0].append(torch.nn.Softplus())
+    changed[1].insert(1, torch.nn.LayerNorm(8))
+    changed[2] = MLP(torch.nn.Linear(5, 8, bias=False), *list(changed[2])[1:])
+    calls: list[object] = []
+    changed[3][0].register_forward_hook(lambda *given: calls.append(given))
+    for network in changed:
+        torch.testing.assert_close(network(inputs), plain(network), rtol=1e-5, atol=1e-6)
+    assert len(calls) == 2
+
+
+@pytest.mark.parametrize("rows", [10, 70])
+def test_second_derivatives_are_right_or_refused(rows: int) -> None:
+    network = mlp(5, 8, 1, 1, "elu")
+    inputs = torch.randn(rows, 5, generator=seeded(9)).requires_grad_()
+
+    def penalty() -> Tensor:
+        (slope,) = torch.autograd.grad(network(inputs).sum(), [inputs], create_graph=True)
+        return slope.square().sum()
+
+    if rows < MIN_ROWS:
+        penalty().backward()
+        (first, *_) = network.parameters()
+        assert first.grad is not None
+        assert first.grad.abs().sum() > 0
+    else:
+        with pytest.raises(RuntimeError, match="no second derivatives"):
+            penalty()
+
+
+def test_a_linear_output_may_be_changed_in_place() -> None:
+    inputs, weight, bias = case()
+    outputs = dense(inputs, weight, bias)
+    outputs += 1
+    outputs.sum().backward()
+    assert inputs.grad is not None

@@ -96,15 +96,21 @@ def test_what_is_stored_by_columns_is_read_whole(tmp_path: Path) -> None:
     assert torch.equal(batches[0].action, batches[1].action)
 
 
-def test_an_episode_that_is_replaced_is_read_anew(tmp_path: Path) -> None:
+def test_an_episode_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     replay = Replay(tmp_path, ram_bytes=1)
     for number in range(3):
         replay.add(episode(number))
-    assert not replay.replace(0, episode(7))
-    assert_rows(replay.part(0, 5, 10), episode(7), 5, 15)
     again = Replay(tmp_path, ram_bytes=1)
+    assert not again.replace(0, episode(7))
     again.restore(3)
-    assert_rows(again.part(1, 5, 10), episode(1), 5, 15)
+    for index, number in ((0, 7), (1, 1)):
+        assert_rows(again.part(index, 5, 10), episode(number), 5, 15)
+
+
+def test_beyond_the_end_there_are_no_rows(tmp_path: Path) -> None:
+    file = written(tmp_path / "one.npz", episode())
+    for start in (60, 61, 1000):
+        assert len(file.rows(start, start + 3)) == 0
 
 
 def test_thousands_of_files_share_one_layout(tmp_path: Path) -> None:

@@ -143,9 +143,10 @@ class EpisodeFile:
         except OSError as error:
             raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
         try:
+            length = self.layout[0][1].shape[0]
+            first, last = min(start, length), min(stop, length)
             arrays = {
-                name: stored.rows(self.blocks, handle, start, min(stop, stored.shape[0]))
-                for name, stored in self.layout
+                name: stored.rows(self.blocks, handle, first, last) for name, stored in self.layout
             }
         except OSError as error:
             raise DamagedError(path, f"cannot be read: {error.strerror}.") from error

@@ -61,16 +61,17 @@ class Replay:
         self._count(episode, digest, EpisodeFile.of(path, data))
 
     def replace(self, index: int, episode: Episode) -> bool:
-        """Write the file of an episode anew; return whether it is the same as at first."""
+        """Write the file of an episode anew; return whether it is the same as at first.
+
+        Only before `restore`, which reads the files.
+        """
+        assert not self.lengths
         path, sums = self.path(index), files.read_sums(self.folder)
         before = sums.get(path.name)
         if before is None and path.is_file():
             before = files.file_sum(path)
-        data = pack(episode)
-        sums[path.name] = files.write(path, data)
+        sums[path.name] = files.write(path, pack(episode))
         self._write_sums(sums)
-        if index < len(self._files):
-            self._files[index] = EpisodeFile.of(path, data)
         return before is None or before == sums[path.name]
 
     def damaged(self, count: int) -> dict[int, DamagedError]:

@@ -241,7 +241,8 @@ class ActionRepeat(gymnasium.Wrapper[Any, Any, Any, Any]):
         """Take up to ``repeat`` steps. Observation and info are those of the last step."""
         total = 0.0
         for _ in range(self._repeat):
-            observation, reward, terminated, truncated, info = self.env.step(action)
+            # A copy: an environment may change the action that it is given.
+            observation, reward, terminated, truncated, info = self.env.step(np.array(action))
             total += float(reward)
             if terminated or truncated:
                 break

@@ -7,7 +7,9 @@ from collections.abc import Callable
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
+
+from planet_bayes.models.kernels import refuse_second_derivatives
 
 _MIN_FAST_ELU_SIZE = 20_000
 """Numbers in a tensor below which calls cost more than arithmetic."""
@@ -21,8 +23,8 @@ class _FastElu(torch.autograd.Function):
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> Tensor:
+        refuse_second_derivatives()
         (outputs,) = ctx.saved_tensors  # type: ignore[attr-defined]
         return elu_slope(outputs).mul_(gradient)
 

@@ -32,17 +32,41 @@ def glorot_(module: nn.Module, generator: Generator) -> None:
 
 
 class MLP(nn.Sequential):
-    """Linear layers and activations in turn, of which it computes each pair as one."""
+    """Linear layers and activations in turn, of which it computes each pair as one.
+
+    With other layers among them, or with hooks, it is a plain `nn.Sequential`.
+    """
 
     def forward(self, inputs: Tensor) -> Tensor:
         """Map ``[..., in]`` to ``[..., out]``."""
-        rows = inputs.flatten(0, -2).unsqueeze(0) if inputs.ndim > 1 else inputs[None, None]
-        layers = list(self)
-        for layer, after in zip(layers, [*layers[1:], None], strict=True):
-            if isinstance(layer, nn.Linear):
-                name = after.name if isinstance(after, Activation) else None
-                rows = dense(rows, layer.weight.t()[None], layer.bias[None, None], name)
+        layers = linear_layers(self)
+        if layers is None or inputs.ndim < 2:
+            return super().forward(inputs)
+        rows = inputs.flatten(0, -2).unsqueeze(0)
+        for layer, name in layers:
+            assert layer.bias is not None
+            rows = dense(rows, layer.weight.t()[None], layer.bias[None, None], name)
         return rows.view(*inputs.shape[:-1], rows.shape[-1])
+
+
+def linear_layers(network: nn.Module) -> list[tuple[nn.Linear, str | None]] | None:
+    """Return a network's linear layers with the names of the activations that follow them.
+
+    None: the network is not linear layers and activations in turn, or has hooks.
+    """
+    if type(network) is not MLP:
+        return None
+    found: list[tuple[nn.Linear, str | None]] = []
+    for layer in network:
+        if layer._forward_hooks or layer._forward_pre_hooks or layer._backward_hooks:
+            return None
+        if type(layer) is nn.Linear and layer.bias is not None:
+            found.append((layer, None))
+        elif type(layer) is Activation and found and found[-1][1] is None:
+            found[-1] = (found[-1][0], layer.name)
+        else:
+            return None
+    return found
 
 
 def mlp(inputs: int, hidden: int, layers: int, outputs: int, activation: str) -> MLP:

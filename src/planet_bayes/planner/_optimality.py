@@ -56,7 +56,7 @@ def _num_elites(flat: Tensor, config: PlannerConfig) -> Tensor:
 
     ``elite_fraction`` is a fraction of the candidates that were not rejected.
     """
-    finite = (flat > -torch.inf).sum(-1, keepdim=True)
+    finite = torch.isfinite(flat).sum(-1, keepdim=True)
     return (config.elite_fraction * finite.double()).round().clamp(min=1)
 
 
@@ -75,6 +75,7 @@ def threshold(returns: Tensor, config: PlannerConfig) -> Tensor:
         passed = flat >= flat.topk(count).values[:, -1:]
         if int(passed.sum()) == count * len(flat):  # no ties
             return torch.where(passed, 0.0, -torch.inf).to(flat.dtype).view(returns.shape)
+    flat = torch.where(torch.isfinite(flat), flat, -torch.inf)
     counts = _num_elites(flat, config).long()  # [B, 1]
     limit = flat.sort(-1, descending=True).values.gather(-1, counts - 1)  # [B, 1]
     above = flat > limit

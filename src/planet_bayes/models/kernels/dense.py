@@ -12,10 +12,10 @@ from ctypes import POINTER, c_int, c_int32, c_int64, c_void_p
 
 import torch
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from planet_bayes.models.activations import ACTIVATIONS
-from planet_bayes.models.kernels import fast_path, native
+from planet_bayes.models.kernels import fast_path, native, refuse_second_derivatives
 
 MIN_ROWS = 64
 """Rows of a group below which a call costs more than it gains."""
@@ -100,17 +100,18 @@ class _Dense(torch.autograd.Function):
             *(rows.data_ptr(), _strides(rows), weight.data_ptr(), _strides(weight)),
             *(offset.data_ptr(), outputs.data_ptr()),
         )
-        ctx.save_for_backward(rows, weight, outputs)
+        ctx.save_for_backward(rows, weight, *([] if activation is None else [outputs]))
         ctx.rest = activation, name  # type: ignore[attr-defined]
         return outputs
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, gradient: Tensor) -> tuple[Tensor | None, ...]:
-        rows, weight, outputs = ctx.saved_tensors  # type: ignore[attr-defined]
+        refuse_second_derivatives()
+        rows, weight, *rest = ctx.saved_tensors  # type: ignore[attr-defined]
         activation, name = ctx.rest  # type: ignore[attr-defined]
         needed = ctx.needs_input_grad  # type: ignore[attr-defined]
         gradient = gradient.contiguous()
+        outputs = rest[0] if rest else gradient  # without an activation they are not needed
         at = gradient if activation is None else torch.empty_like(gradient)
         to_inputs = rows.new_empty(rows.shape) if needed[0] else None
         _call(
@@ -129,6 +130,7 @@ def _supports(inputs: Tensor, weight: Tensor, bias: Tensor, activation: str | No
     return (
         torch.is_grad_enabled()
         and rows >= MIN_ROWS
+        and size > 0
         and activation in SUPPORTED
         and fast_path(inputs.device)
         and native.chosen() != "torch"

@@ -26,6 +26,7 @@ from planet_bayes.models.activations import INPLACE
 from planet_bayes.models.heads import Head, RewardHead
 from planet_bayes.models.kernels import fast_path
 from planet_bayes.models.kernels.frames import parts
+from planet_bayes.models.layers import linear_layers
 from planet_bayes.models.rssm import MIN_STATE_STD, RSSM, Dense, Weights
 
 ROWS_PER_THREAD = 320
@@ -56,7 +57,21 @@ class Dynamics:
 def supports(rssm: RSSM, head: Head, actions: Tensor) -> bool:
     """Return whether `Imagination` can do this work."""
     recorded = torch.is_grad_enabled()
-    return fast_path(actions.device) and not recorded and isinstance(head, RewardHead)
+    known = type(rssm) is RSSM and type(head) is RewardHead and head_layers(head) is not None
+    return fast_path(actions.device) and not recorded and known
+
+
+def head_layers(head: RewardHead) -> list[nn.Linear] | None:
+    """Return the head's linear layers if they are as `RewardHead` makes them, else None.
+
+    All but the last are followed by the activation of the model.
+    """
+    layers = linear_layers(head.network)
+    if layers is None or [name is None for _, name in layers] != [False] * (len(layers) - 1) + [
+        True
+    ]:
+        return None
+    return [layer for layer, _ in layers]
 
 
 class Imagination:
@@ -71,7 +86,7 @@ class Imagination:
         together = parts(self.particles, max(1, most // num))
         self.groups = [_dynamics(rssm, weights, part) for part in together]
         self.rows = list(parts(num, most))
-        linear = [layer for layer in head.network if isinstance(layer, nn.Linear)]
+        linear = head_layers(head) or []
         self.head = [
             dense(layer.weight.detach().t()[None], layer.bias.detach()[None, None])
             for layer in linear

@@ -9,10 +9,11 @@ from collections.abc import Iterable
 from ctypes import POINTER, c_float, c_int, c_int32, c_void_p
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from planet_bayes.models.heads import Head, RewardHead
 from planet_bayes.models.kernels import native
+from planet_bayes.models.kernels.imagination import head_layers
 from planet_bayes.models.rssm import MIN_STATE_STD, RSSM, Weights
 
 IMAGINED = ("input", "gates", "candidate", "prior_hidden", "prior_out")
@@ -49,7 +50,9 @@ def supports(rssm: RSSM, weights: Weights, head: Head) -> bool:
         return False
     particles, shapes = len(weights.input.weight), rssm.layers()
     layers = [(getattr(weights, name), shapes[name]) for name in IMAGINED]
-    linear = _linear(head)
+    linear = head_layers(head)
+    if linear is None:
+        return False
     widths = [rssm.deter + rssm.stoch, *[linear[0].out_features] * (len(linear) - 1), 1]
     return (
         rssm.activation in native.ACTIVATIONS
@@ -73,7 +76,7 @@ class NativeImagination:
         self._library = _typed(native.library(native.chosen()))
         self._rssm, self._particles = rssm, len(weights.input.weight)
         layers = [getattr(weights, name) for name in IMAGINED]
-        linear = _linear(head)
+        linear = head_layers(head) or []
         sizes = _Sizes(
             members=self._particles,
             action=rssm.action,
@@ -139,10 +142,6 @@ def _check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
             f"{name}: expected float32 {shape} on the CPU, got {tensor.dtype} "
             f"{tuple(tensor.shape)} on {tensor.device}."
         )
-
-
-def _linear(head: RewardHead) -> list[nn.Linear]:
-    return [layer for layer in head.network if isinstance(layer, nn.Linear)]
 
 
 def _contiguous(tensors: Iterable[Tensor]) -> list[Tensor]:

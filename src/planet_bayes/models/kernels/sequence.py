@@ -24,10 +24,15 @@ from typing import NamedTuple
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch.autograd.function import FunctionCtx, once_differentiable
+from torch.autograd.function import FunctionCtx
 
 from planet_bayes.models.activations import INPLACE, elu_slope
-from planet_bayes.models.kernels import fast_path, native, native_filter
+from planet_bayes.models.kernels import (
+    fast_path,
+    native,
+    native_filter,
+    refuse_second_derivatives,
+)
 from planet_bayes.models.kernels.dense import weight_gradient
 from planet_bayes.models.kernels.native_filter import Tape
 from planet_bayes.models.rssm import MIN_STATE_STD, RSSM, Weights
@@ -108,8 +113,8 @@ class _Filter(torch.autograd.Function):
         )
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: FunctionCtx, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        refuse_second_derivatives()
         saved: tuple[Tensor, ...] = ctx.saved_tensors  # type: ignore[attr-defined]
         weights, tape = saved[:9], Tape(*saved[9:])
         min_std, activation = ctx.rest  # type: ignore[attr-defined]

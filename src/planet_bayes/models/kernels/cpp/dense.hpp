@@ -120,7 +120,7 @@ inline void each(Function function, int count, float* to, Pointers... from) {
 // Multiplies by the slope of relu or elu where its value is `values`.
 inline void times_slope(int activation, int count, float* gradient, const float* values) {
   if (activation == 0) {
-    each([](vec g, vec v) { return v > vec{} ? g : vec{}; }, count, gradient, gradient, values);
+    each([](vec g, vec v) { return v <= vec{} ? vec{} : g; }, count, gradient, gradient, values);
   } else {
     each([](vec g, vec v) { return v > vec{} ? g : g * (v + 1.f); }, count, gradient, gradient,
          values);

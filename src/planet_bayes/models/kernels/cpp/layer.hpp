@@ -52,7 +52,7 @@ void layer_forward(const LayerSizes& z, const float* in, const Strides& i, const
     float* to = out + (std::size_t(g) * z.rows + first) * z.outputs;
     const int next = std::min(count, z.rows - first - count);
     Ahead ahead;
-    ahead.add(from + count * i.row, next * i.row);
+    if (i.row <= 2 * z.inputs) ahead.add(from + count * i.row, next * i.row);
     ahead.add(to + std::size_t(count) * z.outputs, std::size_t(next) * z.outputs);
     ahead.divide(tiles(count, z.outputs));
     if (z.activation < 0) {
@@ -100,7 +100,7 @@ void products(const float* in, std::ptrdiff_t in_row, int inputs, const float* a
     const float* block = in + start * in_row;
     const int next = std::min(TERMS, rows - start - terms);
     Ahead ahead;
-    ahead.add(block + terms * in_row, next * in_row);
+    if (in_row <= 4 * inputs) ahead.add(block + terms * in_row, next * in_row);
     ahead.add(at + (start + terms) * at_row, next * at_row);
     ahead.divide(tiles(inputs, outputs));
     for (int column = 0; column < outputs; column += WIDTH) {
