@@ -57,19 +57,18 @@ class Dynamics:
 def supports(rssm: RSSM, head: Head, actions: Tensor) -> bool:
     """Return whether `Imagination` can do this work."""
     recorded = torch.is_grad_enabled()
-    known = type(rssm) is RSSM and type(head) is RewardHead and head_layers(head) is not None
-    return fast_path(actions.device) and not recorded and known
+    if recorded or type(rssm) is not RSSM or type(head) is not RewardHead:
+        return False
+    return fast_path(actions.device) and head_layers(head, rssm.activation) is not None
 
 
-def head_layers(head: RewardHead) -> list[nn.Linear] | None:
+def head_layers(head: RewardHead, activation: str) -> list[nn.Linear] | None:
     """Return the head's linear layers if they are as `RewardHead` makes them, else None.
 
-    All but the last are followed by the activation of the model.
+    All but the last are followed by the model's activation.
     """
     layers = linear_layers(head.network)
-    if layers is None or [name is None for _, name in layers] != [False] * (len(layers) - 1) + [
-        True
-    ]:
+    if layers is None or [name for _, name in layers] != [activation] * (len(layers) - 1) + [None]:
         return None
     return [layer for layer, _ in layers]
 
@@ -86,7 +85,7 @@ class Imagination:
         together = parts(self.particles, max(1, most // num))
         self.groups = [_dynamics(rssm, weights, part) for part in together]
         self.rows = list(parts(num, most))
-        linear = head_layers(head) or []
+        linear = head_layers(head, rssm.activation) or []
         self.head = [
             dense(layer.weight.detach().t()[None], layer.bias.detach()[None, None])
             for layer in linear

@@ -50,7 +50,7 @@ def supports(rssm: RSSM, weights: Weights, head: Head) -> bool:
         return False
     particles, shapes = len(weights.input.weight), rssm.layers()
     layers = [(getattr(weights, name), shapes[name]) for name in IMAGINED]
-    linear = head_layers(head)
+    linear = head_layers(head, rssm.activation)
     if linear is None:
         return False
     widths = [rssm.deter + rssm.stoch, *[linear[0].out_features] * (len(linear) - 1), 1]
@@ -76,7 +76,7 @@ class NativeImagination:
         self._library = _typed(native.library(native.chosen()))
         self._rssm, self._particles = rssm, len(weights.input.weight)
         layers = [getattr(weights, name) for name in IMAGINED]
-        linear = head_layers(head) or []
+        linear = head_layers(head, rssm.activation) or []
         sizes = _Sizes(
             members=self._particles,
             action=rssm.action,
