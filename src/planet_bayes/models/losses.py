@@ -32,12 +32,15 @@ def complexity(
     the gradient is α towards the prior and 1 - α towards the posterior.
     """
     if balance is not None:
-        posterior, prior = _slowed(posterior, 1 - balance), _slowed(prior, balance)
+        posterior, prior = (
+            _with_scaled_gradient(posterior, 1 - balance),
+            _with_scaled_gradient(prior, balance),
+        )
     plain = kl_divergence(posterior, prior)
     return plain.clamp(min=free_nats), plain.detach()
 
 
-class _Slowed(torch.autograd.Function):
+class _ScaledGradient(torch.autograd.Function):
     """The identity, whose gradient is scaled."""
 
     @staticmethod
@@ -50,8 +53,10 @@ class _Slowed(torch.autograd.Function):
         return gradient * ctx.scale, None
 
 
-def _slowed(normal: Normal, scale: float) -> Normal:
-    return Normal(_Slowed.apply(normal.mean, scale), _Slowed.apply(normal.std, scale))
+def _with_scaled_gradient(normal: Normal, scale: float) -> Normal:
+    return Normal(
+        _ScaledGradient.apply(normal.mean, scale), _ScaledGradient.apply(normal.std, scale)
+    )
 
 
 def masked_mean(values: Tensor, mask: Tensor) -> Tensor:
