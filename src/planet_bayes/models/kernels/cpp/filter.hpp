@@ -84,7 +84,7 @@ void filter_rows(const FilterSizes& z, const ForwardLayers& layers, const Filter
       }
       std::copy_n(action + std::size_t(i) * A, A, sa + std::size_t(i) * SA + S);
     }
-    Ahead ahead;  // this block's rows of the next step: two of the arrays have them in any case
+    Ahead ahead;  // this block's rows of the next step
     if (t + 1 < z.steps) {
       const std::size_t step = z.batch;
       ahead.add(xh + step * XD, std::size_t(count) * XD);
