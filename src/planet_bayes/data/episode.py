@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 import io
 import math
-import os
 import zipfile
 from dataclasses import dataclass
 from pathlib import Path
@@ -99,18 +98,22 @@ def _array(archive: zipfile.ZipFile, name: str) -> NDArray[Any]:
 
 def read_episode(path: Path, digest: str | None = None, unnamed: str = "") -> Episode:
     """Return the episode in a file, whose sum must be ``digest`` if that is given."""
-    return open_episode(path, digest, unnamed)[0]
+    return _read(path, digest, unnamed)[0]
 
 
-def open_episode(
-    path: Path, digest: str | None, unnamed: str
-) -> tuple[Episode, EpisodeFile | None]:
+def open_episode(path: Path, digest: str, unnamed: str) -> tuple[Episode, EpisodeFile | None]:
     """Return the episode in a file, and the file to read parts of later."""
+    episode, data = _read(path, digest, unnamed)
+    return episode, EpisodeFile.of(path, data)
+
+
+def _read(path: Path, digest: str | None, unnamed: str) -> tuple[Episode, bytes]:
+    """Return the episode in a file, and the contents of the file."""
     try:
         data = path.read_bytes()
         if digest is not None:
             files.compare(path, hashlib.sha256(data).hexdigest(), digest)
-        return unpack(data, unnamed), EpisodeFile.of(path, data)
+        return unpack(data, unnamed), data
     except OSError as error:
         raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
     except ValueError as error:
@@ -137,21 +140,16 @@ class EpisodeFile:
 
     def rows(self, start: int, stop: int) -> Episode:
         """Return entries ``start:stop`` as an episode; fewer if it is shorter."""
-        path = self.blocks.path
+        path, length = self.blocks.path, self.layout[0][1].shape[0]
+        first, last = min(start, length), min(stop, length)
         try:
-            handle = os.open(path, os.O_RDONLY)
+            with open(path, "rb", buffering=0) as file:
+                arrays = {
+                    name: stored.rows(self.blocks, file.fileno(), first, last)
+                    for name, stored in self.layout
+                }
         except OSError as error:
             raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
-        try:
-            length = self.layout[0][1].shape[0]
-            first, last = min(start, length), min(stop, length)
-            arrays = {
-                name: stored.rows(self.blocks, handle, first, last) for name, stored in self.layout
-            }
-        except OSError as error:
-            raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
-        finally:
-            os.close(handle)
         rest = {name: arrays.pop(name) for name in ("action", "reward", "terminal")}
         observation = {
             name.removeprefix(f"{_OBSERVATION}."): array for name, array in arrays.items()

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import NDArray
 
 from planet_bayes.data import files, sampling
-from planet_bayes.data.episode import EpisodeFile, open_episode, pack
+from planet_bayes.data.episode import EpisodeFile, open_episode, pack, read_episode
 from planet_bayes.data.files import DamagedError
 from planet_bayes.errors import ConfigError
 from planet_bayes.types import Episode, Moments, SequenceBatch
@@ -104,7 +104,7 @@ class Replay:
                 self._digests.append(digest)
                 self._files.append(None)
                 continue
-            episode, file = self._read(index, digest)
+            episode, file = open_episode(self.path(index), digest, self._unnamed)
             self._remember(index, episode)
             self._count(episode, digest, file)
         for path in self.folder.glob("*.npz"):
@@ -136,7 +136,7 @@ class Replay:
         if index in self._cache:
             self._cache.move_to_end(index)
             return self._cache[index]
-        episode, _ = self._read(index, self._digests[index])
+        episode = read_episode(self.path(index), self._digests[index], self._unnamed)
         self._remember(index, episode)
         return episode
 
@@ -213,9 +213,6 @@ class Replay:
     def _refuse_empty(self) -> None:
         if not any(self.lengths):
             raise ConfigError("replay is empty: collect at least one episode before learning.")
-
-    def _read(self, index: int, digest: str) -> tuple[Episode, EpisodeFile | None]:
-        return open_episode(self.path(index), digest, self._unnamed)
 
     def _write_sums(self, sums: dict[str, str]) -> None:
         lines = [files.sum_line(digest, name) + "\n" for name, digest in sums.items() if digest]

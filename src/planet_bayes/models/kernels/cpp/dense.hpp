@@ -117,13 +117,13 @@ inline void each(Function function, int count, float* to, Pointers... from) {
   std::memcpy(to + i, &last, (count - i) * sizeof(float));
 }
 
-// Multiplies by the slope of relu or elu where its value is `values`.
-inline void times_slope(int activation, int count, float* gradient, const float* values) {
+// to = gradient · the slope of relu or elu where its value is `values`.
+inline void times_slope(int activation, int count, float* to, const float* gradient,
+                        const float* values) {
   if (activation == 0) {
-    each([](vec g, vec v) { return v <= vec{} ? vec{} : g; }, count, gradient, gradient, values);
+    each([](vec g, vec v) { return v <= vec{} ? vec{} : g; }, count, to, gradient, values);
   } else {
-    each([](vec g, vec v) { return v > vec{} ? g : g * (v + 1.f); }, count, gradient, gradient,
-         values);
+    each([](vec g, vec v) { return v > vec{} ? g : g * (v + 1.f); }, count, to, gradient, values);
   }
 }
 
@@ -350,6 +350,18 @@ int block_rows(int rows, int most, int others, int threads) {
   if (threads > 1) blocks = std::max(blocks, (4 * threads + others - 1) / others);
   const int size = (rows + blocks - 1) / blocks;
   return std::max(1, size);
+}
+
+// Calls work(group, first row, rows, memory) for every block of at most `most` rows of every group.
+template <typename Function>
+void by_blocks(int groups, int rows, int most, int threads, Function work) {
+  if (groups == 0 || rows == 0) return;
+  const int size = block_rows(rows, most, groups, threads);
+  const int blocks = (rows + size - 1) / size;
+  in_parallel(groups * blocks, threads, [&](int job, std::vector<float>& memory) {
+    const int first = job % blocks * size;
+    work(job / blocks, first, std::min(size, rows - first), memory);
+  });
 }
 
 }  // namespace

@@ -42,9 +42,9 @@ constexpr int SEQUENCES = 60;  // most rows of a block
 
 void activate(int activation, float* values, int count) {
   if (activation == 0) {
-    each([](vec z) { return z < vec{} ? vec{} : z; }, count, values, values);
+    each([](vec z) { return finish<Then::relu>(z, {}, 0, 0, LANES); }, count, values, values);
   } else {
-    each([](vec z) { return z > vec{} ? z : exponential<1>(z) - 1.f; }, count, values, values);
+    each([](vec z) { return finish<Then::elu>(z, {}, 0, 0, LANES); }, count, values, values);
   }
 }
 
@@ -180,7 +180,7 @@ void gradient_rows(const FilterSizes& z, const BackwardLayers& layers, const Fil
       ahead.divide(tiles(count, X) + tiles(count, D) + 2 * tiles(count, XD));
     }
     dense<Then::nothing>(layers.out, at_out, 2 * S, count, at_hidden, X, {}, &ahead);
-    times_slope(z.activation, count * X, at_hidden, values);
+    times_slope(z.activation, count * X, at_hidden, at_hidden, values);
     dense<Then::nothing>(layers.hidden, at_hidden, X, count, from_hidden, D, {}, &ahead);
     for (int i = 0; i < count; ++i) {
       const float *h = xh + std::size_t(i) * XD + X, *u = gates + std::size_t(i) * 2 * D + D;
@@ -207,24 +207,13 @@ void gradient_rows(const FilterSizes& z, const BackwardLayers& layers, const Fil
       const float *one = by_candidate + std::size_t(i) * XD, *two = by_gates + std::size_t(i) * XD;
       const float* x = xh + std::size_t(i) * XD;
       each([](vec a, vec b) { return a + b; }, X, at_input + std::size_t(i) * X, one, two);
-      times_slope(z.activation, X, at_input + std::size_t(i) * X, x);
+      float* at_row = at_input + std::size_t(i) * X;
+      times_slope(z.activation, X, at_row, at_row, x);
       float* carried = to_h + std::size_t(i) * D;
       each([](vec a, vec b) { return a + b; }, D, carried, carried, two + X);
     }
     dense<Then::nothing>(layers.input, at_input, X, count, to_s, S);
   }
-}
-
-// Calls work(e, first row, rows, memory) for every block of rows of every member.
-template <typename Function>
-void by_blocks(const FilterSizes& z, int threads, Function work) {
-  if (z.members == 0 || z.batch == 0) return;
-  const int size = block_rows(z.batch, SEQUENCES, z.members, threads);
-  const int blocks = (z.batch + size - 1) / size;
-  in_parallel(z.members * blocks, threads, [&](int job, std::vector<float>& memory) {
-    const int first = job % blocks * size;
-    work(job / blocks, first, std::min(size, z.batch - first), memory);
-  });
 }
 
 template <typename Layers>
@@ -238,7 +227,7 @@ std::vector<Layers> all_members(const FilterSizes& z, const FilterWeights& weigh
 void filter(const FilterSizes& z, const FilterWeights& weights, const FilterArrays& arrays,
             int threads) {
   const auto layers = all_members<ForwardLayers>(z, weights);
-  by_blocks(z, threads, [&](int e, int first, int count, std::vector<float>&) {
+  by_blocks(z.members, z.batch, SEQUENCES, threads, [&](int e, int first, int count, std::vector<float>&) {
     filter_rows(z, layers[e], arrays, e, first, count);
   });
 }
@@ -246,7 +235,7 @@ void filter(const FilterSizes& z, const FilterWeights& weights, const FilterArra
 void filter_gradient(const FilterSizes& z, const FilterWeights& weights, const FilterArrays& arrays,
                      const FilterGradients& gradients, int threads) {
   const auto layers = all_members<BackwardLayers>(z, weights);
-  by_blocks(z, threads, [&](int e, int first, int count, std::vector<float>& memory) {
+  by_blocks(z.members, z.batch, SEQUENCES, threads, [&](int e, int first, int count, std::vector<float>& memory) {
     gradient_rows(z, layers[e], arrays, gradients, e, first, count, memory);
   });
 }

@@ -29,25 +29,13 @@ Layer packed(const LayerSizes& z, const float* weight, const Strides& w, int gro
   return Layer(from, int(w.row), int(w.column), bias, z.inputs, z.outputs);
 }
 
-// Calls work(group, first row, rows) for every block of rows of every group.
-template <typename Function>
-void by_rows(const LayerSizes& z, int threads, Function work) {
-  const int size = block_rows(z.rows, ROWS_OF_BLOCK, z.groups, threads);
-  const int blocks = (z.rows + size - 1) / size;
-  in_parallel(z.groups * blocks, threads, [&](int job, std::vector<float>&) {
-    const int first = job % blocks * size;
-    work(job / blocks, first, std::min(size, z.rows - first));
-  });
-}
-
 // out [G, N, outputs] = f(in · weight + bias); bias is [G, outputs].
 void layer_forward(const LayerSizes& z, const float* in, const Strides& i, const float* weight,
                    const Strides& w, const float* bias, float* out, int threads) {
-  if (z.groups == 0 || z.rows == 0) return;
   std::vector<Layer> layers;
   for (int g = 0; g < z.groups; ++g)
     layers.push_back(packed(z, weight, w, g, false, bias + std::size_t(g) * z.outputs));
-  by_rows(z, threads, [&](int g, int first, int count) {
+  const auto work = [&](int g, int first, int count, std::vector<float>&) {
     const float* from = in + g * i.group + first * i.row;
     float* to = out + (std::size_t(g) * z.rows + first) * z.outputs;
     const int next = std::min(count, z.rows - first - count);
@@ -60,7 +48,8 @@ void layer_forward(const LayerSizes& z, const float* in, const Strides& i, const
     } else {
       activated(z.activation, layers[g], from, int(i.row), count, to, z.outputs, &ahead);
     }
-  });
+  };
+  by_blocks(z.groups, z.rows, ROWS_OF_BLOCK, threads, work);
 }
 
 // Adds `terms` rows to a tile of the gradient of weights: INPUTS × VECTORS · LANES of its entries.
@@ -156,19 +145,17 @@ void weight_gradient(const LayerSizes& z, const float* in, const Strides& i, con
 // [G, N, inputs]. Without an activation, `at` is the gradient itself and is not written.
 void input_gradient(const LayerSizes& z, const float* weight, const Strides& w, const float* out,
                     const float* gradient, float* at, float* to, int threads) {
-  if (z.groups == 0 || z.rows == 0) return;
   const std::vector<float> zeros(z.inputs, 0.f);
   std::vector<Layer> layers;
   if (to != nullptr)
     for (int g = 0; g < z.groups; ++g)
       layers.push_back(packed(z, weight, w, g, true, zeros.data()));
-  by_rows(z, threads, [&](int g, int first, int count) {
+  const auto work = [&](int g, int first, int count, std::vector<float>&) {
     const std::size_t row = std::size_t(g) * z.rows + first;
     const float* from = gradient + row * z.outputs;
     if (z.activation >= 0) {
       float* scaled = at + row * z.outputs;
-      std::copy_n(from, std::size_t(count) * z.outputs, scaled);
-      times_slope(z.activation, count * z.outputs, scaled, out + row * z.outputs);
+      times_slope(z.activation, count * z.outputs, scaled, from, out + row * z.outputs);
       from = scaled;
     }
     if (to == nullptr) return;
@@ -183,7 +170,8 @@ void input_gradient(const LayerSizes& z, const float* weight, const Strides& w, 
     ahead.divide(tiles(count, z.inputs));
     dense<Then::nothing>(layers[g], from, z.outputs, count, to + row * z.inputs, z.inputs, {},
                          &ahead);
-  });
+  };
+  by_blocks(z.groups, z.rows, ROWS_OF_BLOCK, threads, work);
 }
 
 }  // namespace
