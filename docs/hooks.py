@@ -222,8 +222,22 @@ def presets_page(groups: list[Group]) -> str:
             meaning = first_sentence(setting.text).replace("|", "\\|")
             link = f"[`{setting.name}`](settings.md#{setting.name})"
             lines.append(f"| {link} | {' | '.join(cells)} | {meaning} |")
-    lines += ["", _PRESETS_END]
+    lines += ["", _PRESETS_END.format(differences=method_differences())]
     return "\n".join(lines)
+
+
+def method_differences() -> str:
+    """Return the rows of the settings in which methods differ beyond E and M, by preset."""
+    from planet_bayes.config import METHOD_PLANNERS, PRESETS
+
+    rows = [
+        f"| `{preset}` | `{method}` | `planner.{name}` | {value} | "
+        f"{getattr(PRESETS[preset].planner, name)} |"
+        for (preset, method), changes in METHOD_PLANNERS.items()
+        for name, value in changes.items()
+    ]
+    others = [name for name in PRESETS if name not in {preset for preset, _ in METHOD_PLANNERS}]
+    return "\n".join([*rows, *(f"| `{name}` | all | none | | |" for name in others)])
 
 
 _PRESETS_INTRODUCTION = """# Presets
@@ -259,7 +273,13 @@ derives its name from E and M.
 | `planet_bayes` | E = 5 | M = 5 | the default |
 | `e_only` | E = 5 | M = 1 | |
 | `m_only` | E = 1 | M = 5 | |
-| `planet` | E = 1 | M = 1 | PlaNet, with the proposal start and the action choice of the others |
+| `planet` | E = 1 | M = 1 | PlaNet; in `paper` with its own planner |
+
+These settings differ between the four methods beyond E and M:
+
+| preset | method | setting | value | the other methods |
+|---|---|---|---|---|
+{differences}
 
 In `quick` and `laptop` the number of candidates decays from iteration to iteration, down to 30.
 With E = 5 the decay reaches this limit: a plan has 960 trajectories, against 832 with E = 1. Set

@@ -138,6 +138,8 @@ class Settings:
     """Floor of the refitted std."""
     execute: Literal["mean", "sample", "best"] = "mean"
     """The action taken: the mean of the heaviest component, a sample, or the best candidate's."""
+    warm_candidates: int = 5
+    """Number of first candidates that are component means of the last plan."""
     keep_elites: int = 3
     """Number of best candidates that an iteration passes on to the next."""
 
@@ -151,6 +153,7 @@ class Settings:
             initial_std=self.initial_std,
             min_std=self.min_std,
             execute=self.execute,
+            warm_candidates=self.warm_candidates,
             keep_elites=self.keep_elites,
         )
 

@@ -54,7 +54,7 @@ def configurations() -> dict[str, Config]:
             "belief": "mean",
         },
         loss={"decode_fraction": 0.5},
-        planner={"execute": "mean", "candidate_decay": 0.7, "keep_elites": 3},
+        planner={"execute": "mean", "candidate_decay": 0.7, "warm_candidates": 2, "keep_elites": 3},
         collect={"episodes": 1},
         learn={"onset_share": 0.3, "batch_sharing": "shared"},
     )

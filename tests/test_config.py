@@ -17,6 +17,7 @@ from planet_bayes.config import (
     LearnConfig,
     RunConfig,
     from_dict,
+    preset_config,
 )
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, PlanetBayesError, RunError
@@ -49,17 +50,36 @@ def test_the_paper_preset_has_the_papers_numbers() -> None:
 # --- methods
 
 
+PLANETS_OWN_PLANNER = {
+    *("planner.proposal", "planner.warm_start", "planner.initial_std", "planner.execute"),
+}
+
+
 @pytest.mark.parametrize("preset", sorted(PRESETS))
-def test_methods_differ_in_e_and_m_only_at_equal_trajectories(preset: str) -> None:
+def test_methods_differ_in_e_and_m_at_equal_trajectories(preset: str) -> None:
     sizes, original = {}, PRESETS[preset]
     for method in ABLATION:
-        config = original.with_method(method)
+        config = preset_config(preset, method)
         assert config.method == method
         sizes[method] = (config.model.num_members, config.planner.num_components)
         assert config.planner.num_trajectories == original.planner.num_trajectories
         changed = {"model.num_members", "planner.num_components"}
+        if (preset, method) == ("paper", "planet"):
+            changed |= PLANETS_OWN_PLANNER
+            assert configuration.differences(config, original) == changed
         assert configuration.differences(config, original) <= changed
     assert sizes == {"planet": (1, 1), "e_only": (5, 1), "m_only": (1, 5), "planet_bayes": (5, 5)}
+
+
+def test_planet_in_paper_plans_as_its_authors_code_does() -> None:
+    """Cold start at mean 0 and std 1, one Gaussian, the mean is executed."""
+    planner = preset_config("paper", "planet").planner
+    assert (planner.proposal, planner.num_components) == ("gaussian", 1)
+    assert (planner.warm_start, planner.initial_std, planner.execute) == (False, 1.0, "mean")
+    assert (planner.num_trajectories, planner.num_iterations, planner.horizon) == (1000, 10, 12)
+    assert (planner.elite_fraction, planner.warm_candidates, planner.keep_elites) == (0.1, 0, 0)
+    with pytest.raises(ConfigError, match="unknown preset 'papr'; did you mean 'paper'"):
+        preset_config("papr")
 
 
 def test_methods_that_settings_cannot_have() -> None:
@@ -100,7 +120,7 @@ def test_a_configuration_survives_its_file(preset: str, tmp_path: Path) -> None:
         config = dataclasses.replace(PRESETS[preset], env=env)
         configuration.save(config, path)
         assert configuration.load(path) == config
-        assert json.loads(path.read_text())["format"] == 3
+        assert json.loads(path.read_text())["format"] == 4
 
 
 def test_every_value_survives_its_file(tmp_path: Path) -> None:

@@ -152,7 +152,7 @@ def test_results_are_found_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_every_folder_of_results_is_declared() -> None:
-    names = {"benchmark", "preset-ablations", "no-blur", "no-ema-no-means-no-elites"}
+    names = {"benchmark", "preset-ablations", "no-blur", "no-ema-no-means-no-elites", "overlap"}
     assert {path.stem for path in DECLARED} == names
     planned = {run.result for path in DECLARED for run in read_experiment(path).runs}
     assert set((ROOT / "results").rglob("seed-*.csv")) <= planned

@@ -166,7 +166,9 @@ def test_a_loss_that_is_not_finite_changes_nothing(
         return terms | {"reward": lost, "total": terms["total"] + lost}
 
     monkeypatch.setattr(learner.model, "loss", broken)
-    with pytest.raises(NumericalError, match="update 1: reward, gradient_norm is not finite"):
+    with pytest.raises(
+        NumericalError, match="update 1: reward, gradient_norm, shared_gradient_norm is not finite"
+    ):
         learner.update(replay, 1)
     after = weights_of(learner.model)
     assert all(torch.equal(before[name], after[name]) for name in before)

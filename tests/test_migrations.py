@@ -9,7 +9,7 @@ import pytest
 
 from planet_bayes import config as configuration
 from planet_bayes.config import PRESETS, Config
-from planet_bayes.config.migrations import _DEFAULTS_0_1, _REMOVED_0_1, migrated
+from planet_bayes.config.migrations import _DEFAULTS_0_1, _REMOVED_0_1, FORMAT, migrated
 from planet_bayes.errors import ConfigError, PlanetBayesError
 
 ROOT = Path(__file__).parents[1]
@@ -53,8 +53,11 @@ def test_every_committed_file_loads(path: Path) -> None:
         return
     config = configuration.load(path)
     assert (config.task, config.seed) == (data["task"], data["seed"])
-    if "format" in data:
+    if data.get("format") == FORMAT:
         assert json.loads(configuration.to_json(config)) == data
+        return
+    if "format" in data:
+        assert json.loads(configuration.to_json(config)) == {"format": FORMAT, **migrated(data)}
         return
     assert config.env.observation == (data["env"]["observation"],)
     assert config.method == data["method"]
@@ -69,6 +72,17 @@ def test_every_committed_file_loads(path: Path) -> None:
         (config.run.replay_ram, "train", "replay_ram"),
     ):
         assert new == data[group][key]
+
+
+@pytest.mark.parametrize(
+    ("components", "elites", "warm"), [(5, 3, 5), (1, 3, 1), (5, 0, 0), (1, 0, 0)]
+)
+def test_kept_elites_of_format_3_put_in_every_mean(components: int, elites: int, warm: int) -> None:
+    planner = {"num_components": components, "keep_elites": elites}
+    found = migrated({"format": 3, "planner": planner})
+    assert found == {"planner": {**planner, "warm_candidates": warm}}
+    assert old(planner={**planner}).planner.warm_candidates == warm
+    assert migrated({"format": FORMAT, "planner": planner}) == {"planner": planner}
 
 
 def test_files_of_version_0_1_are_among_them() -> None:
@@ -233,7 +247,7 @@ def test_sensors_are_kept() -> None:
         ({"train": {"learning_rate": 10**400}}, "too large"),
         ({"train": {"learning_rate": "fast"}}, r"train\.learning_rate: expected a value"),
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
-        ({"format": 4}, "format 4; this version reads format 3 and 0.1"),
+        ({"format": 5}, "format 5; this version reads formats 3, 4 and 0.1"),
         ({"format": "3"}, "format '3'; this version reads"),
     ],
 )

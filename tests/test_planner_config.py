@@ -51,6 +51,7 @@ KNOBS: dict[str, tuple[PlannerConfig, Any]] = {
     "spread": (paets(), 0.5),
     "warm_start": (paets(), False),
     "execute": (paets(), "mean"),
+    "warm_candidates": (paets(), 3),
     "keep_elites": (paets(), 3),
 }
 
@@ -69,7 +70,7 @@ def test_every_setting_changes_something(name):
 
     def run(config: PlannerConfig) -> Tensor:
         previous = None
-        if name == "warm_start":
+        if name in ("warm_start", "warm_candidates"):
             previous = plan(PointMass(5), None, Bounds.symmetric(2), base, seeded(9)).proposal
         result = plan(PointMass(5), None, Bounds.symmetric(2), config, seeded(1), previous=previous)
         return outputs(result)
@@ -87,6 +88,7 @@ def test_every_setting_changes_something(name):
         *[(n, v) for n in ("entropy_weight", "spread") for v in (-0.1, INF, NAN)],
         *[("elite_fraction", v) for v in (0.0, -0.1, 1.1, NAN)],
         *[("candidate_decay", v) for v in (0.0, -0.5, 1.1, INF, NAN)],
+        ("warm_candidates", -1),
         ("keep_elites", -1),
         ("expectation", "during"),
         ("execute", "median"),

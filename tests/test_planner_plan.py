@@ -107,7 +107,14 @@ def test_a_batch_equals_its_problems_one_by_one(method, kappa, batch, seed):
 
 def test_kept_elites_lose_nothing():
     """With a model that draws no noise the best return never falls, from the start's means on."""
-    config = paets(horizon=3, num_trajectories=12, num_iterations=8, keep_elites=2, min_std=0.5)
+    config = paets(
+        horizon=3,
+        num_trajectories=12,
+        num_iterations=8,
+        warm_candidates=5,
+        keep_elites=2,
+        min_std=0.5,
+    )
     first = plan(PointMass(1), None, Bounds.symmetric(2), config, seeded(0))
     best = first.diagnostics.best_return[0]
     assert (best.diff() >= 0).all()
@@ -120,6 +127,41 @@ def test_kept_elites_lose_nothing():
     means = start(Bounds.symmetric(2), config, seeded(1), first.proposal, 1).mean
     value = PointMass(1).imagine(None, means, seeded(0)).sum(-1).mean(-1).amax()
     assert again.diagnostics.best_return[0, 0] >= value
+
+
+@pytest.mark.parametrize("components", [1, 2, 5])
+@pytest.mark.parametrize("warm", [0, 1, 3, 6, 50])
+def test_as_many_warm_candidates_as_set_whatever_the_number_of_components(components, warm):
+    """They are the means in turn, the heaviest of the previous plan first, once in a plan."""
+    seen: list[Tensor] = []
+    config = paets(
+        horizon=3, num_trajectories=20, num_iterations=2, num_components=components, spread=0.4
+    )
+    bounds = Bounds.symmetric(2)
+    weight = torch.tensor([[0.1, 0.5, 0.05, 0.3, 0.05]])[:, :components]
+    first = start(bounds, config, seeded(3), None, 1)
+    previous = replace(first, log_weights=(weight / weight.sum()).log())
+    config = replace(config, warm_candidates=warm)
+    plan(Recorder(seen), None, bounds, config, seeded(1), previous=previous)
+    means = start(bounds, config, seeded(1), previous, 1).modes()[0]
+    order = weight[0].argsort(dim=0, descending=True, stable=True).tolist()
+    count = min(warm, 10)
+    for index in range(20):
+        turn = index - (20 - count)
+        same = [torch.equal(seen[0][0, index], mean) for mean in means]
+        assert same == [turn >= 0 and order[turn % components] == m for m in range(components)]
+    assert not any(torch.equal(one, mean) for one in seen[1][0] for mean in means)
+
+
+def test_the_value_of_a_sequence_is_the_risk_of_its_returns():
+    config = paets(horizon=3, num_trajectories=12, num_iterations=2)
+    seen = plan(PointMass(4), None, Bounds.symmetric(2), config, seeded(0)).diagnostics
+    torch.testing.assert_close(seen.value(seen.candidates), seen.returns.mean(-1))
+    worst = plan(
+        PointMass(4), None, Bounds.symmetric(2), config, seeded(0), risk=lambda r: r.amin(-1)
+    ).diagnostics
+    torch.testing.assert_close(worst.value(worst.candidates), worst.returns.amin(-1))
+    assert torch.equal(seen.mode_values, seen.value(seen.proposal.modes()))
 
 
 def test_the_best_candidate_can_be_executed():

@@ -216,7 +216,7 @@ def test_a_modality_of_ones_own_is_collected_learned_and_acted_on(tmp_path: Path
     assert replay.episode(4).observation["gripper"].sum(-1).tolist() == [1.0] * 11
     shown: list[Any] = []
 
-    def on_step(observations: Any, carry: Any) -> None:
+    def on_step(observations: Any, carry: Any, _: Any) -> None:
         decoded = agent.model.reconstruct(carry.belief.features)["gripper"]
         assert decoded.sum(-1).detach().allclose(torch.ones(2, 1))
         seen = [observations[0]["gripper"]]

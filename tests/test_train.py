@@ -365,7 +365,9 @@ def test_an_update_that_is_not_finite_is_left_out_and_counted(
     path, ended = runs.train(tiny, tmp_path / "run", report=report)
     assert ended
     assert [text for text in said if "not finite" in text] == [
-        f"update {number}: reward, gradient_norm is not finite. It is skipped." for number in (5, 6)
+        f"update {number}: reward, gradient_norm, shared_gradient_norm is not finite. It is "
+        "skipped."
+        for number in (5, 6)
     ]
     rows = read_metrics(path / "metrics.jsonl")
     assert [row["skipped_updates"] for row in rows] == [0, 2, 0, 0]

@@ -13,8 +13,9 @@ from typing import Annotated, Any, Literal
 
 import tyro
 
+from planet_bayes import config as configuration
 from planet_bayes.config import PRESETS, Config
-from planet_bayes.errors import ConfigError, nearest
+from planet_bayes.errors import ConfigError
 
 Settings = Annotated[Config, tyro.conf.arg(name="")]
 """Type of a command's field ``config``: the settings of a run, by their dotted names."""
@@ -44,12 +45,7 @@ def early_options(words: list[str]) -> argparse.Namespace:
 
 def preset_config(early: argparse.Namespace) -> Config:
     """Return the settings of the chosen preset and method."""
-    preset = early.preset or "quick"
-    if preset not in PRESETS:
-        hint = nearest(preset, PRESETS)
-        raise ConfigError(f"unknown preset {preset!r}{hint} There are {', '.join(PRESETS)}.")
-    config = PRESETS[preset]
-    return config if early.method is None else config.with_method(early.method)
+    return configuration.preset_config(early.preset or "quick", early.method)
 
 
 def run_settings(words: list[str], command: str) -> tuple[Path, Config]:

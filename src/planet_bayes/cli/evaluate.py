@@ -44,6 +44,7 @@ class Evaluate:
         from planet_bayes import runs
         from planet_bayes.data import files
         from planet_bayes.data.folder import RunFolder
+        from planet_bayes.training.plan_record import PlanRecord
 
         run = runs.load_run(self.folder)
         warn(console, run.warnings)
@@ -51,13 +52,15 @@ class Evaluate:
         if threads:
             torch.set_num_threads(threads)
         console.print(f"{run.config.task}, after {run.trained_episodes} episodes", soft_wrap=True)
-        returns = runs.evaluate(run, self.episodes)
+        plans = PlanRecord()
+        returns = runs.evaluate(run, self.episodes, plans=plans)
         result: dict[str, Any] = {
             "task": run.config.task,
             "episodes": run.trained_episodes,
             "returns": returns,
             "mean": float(np.mean(returns)),
             "std": float(np.std(returns)),
+            **plans.summary(),
         }
         table = Table("policy", "mean return", "std", "episodes")
         _add_row(table, "agent", returns)
@@ -66,6 +69,7 @@ class Evaluate:
                 _add_row(table, f"{policy} actions", values)
                 result[f"{policy}_returns"] = values
         console.print(table)
+        console.print(_plans(run.config.planner.num_components, result), soft_wrap=True)
         paths = RunFolder(self.folder)
         files.write(paths.evaluation, json.dumps(result, indent=2) + "\n")
         if self.video:
@@ -75,6 +79,16 @@ class Evaluate:
 
 def _add_row(table: Table, policy: str, returns: list[float]) -> None:
     table.add_row(policy, f"{np.mean(returns):.1f}", f"{np.std(returns):.1f}", str(len(returns)))
+
+
+def _plans(components: int, result: dict[str, Any]) -> str:
+    """Return what the plans were like, in one line."""
+    if components == 1:
+        return "plans: one component"
+    return (
+        f"plans: {result['plan_distinct']:.2f} distinct of {components} components (mean over "
+        f"steps), {result['plan_distance']:.2f} apart (Bhattacharyya; above 2 is distinct)"
+    )
 
 
 def _baselines(config: Config) -> dict[str, list[float]]:

@@ -1,7 +1,7 @@
 """The settings of a run, the presets, and their JSON."""
 
 from planet_bayes.config.io import differences, from_dict, load, save, to_json
-from planet_bayes.config.presets import PRESETS
+from planet_bayes.config.presets import METHOD_PLANNERS, PRESETS, preset_config
 from planet_bayes.config.schema import (
     ABLATION,
     RESUMABLE,
@@ -15,6 +15,7 @@ from planet_bayes.config.schema import (
 
 __all__ = [
     "ABLATION",
+    "METHOD_PLANNERS",
     "PRESETS",
     "RESUMABLE",
     "CollectConfig",
@@ -26,6 +27,7 @@ __all__ = [
     "from_dict",
     "is_resumable",
     "load",
+    "preset_config",
     "save",
     "to_json",
 ]

@@ -12,7 +12,7 @@ from typing import Any
 from planet_bayes.envs import TASKS
 from planet_bayes.errors import ConfigError
 
-FORMAT = 3
+FORMAT = 4
 """Number of today's format. Files of version 0.1 have no number."""
 
 Table = dict[str, Any]
@@ -150,9 +150,19 @@ def migrated(data: Any) -> Any:
     version = data.get("format")
     if version is None:
         return _from_0_1(data)
-    if version != FORMAT:
-        raise ConfigError(f"format {version!r}; this version reads format {FORMAT} and 0.1.")
-    return {key: value for key, value in data.items() if key != "format"}
+    if version not in (3, FORMAT):
+        raise ConfigError(f"format {version!r}; this version reads formats 3, {FORMAT} and 0.1.")
+    table = {key: value for key, value in data.items() if key != "format"}
+    return _from_3(table) if version == 3 else table
+
+
+def _from_3(data: Table) -> Table:
+    """Format 3 had no ``warm_candidates``: ``keep_elites`` put in each component's mean once."""
+    planner = data.get("planner")
+    if not isinstance(planner, dict):
+        return data
+    warm = planner.get("num_components", 0) if planner.get("keep_elites") else 0
+    return {**data, "planner": {**planner, "warm_candidates": warm}}
 
 
 def _from_0_1(data: Table) -> Table:
@@ -174,22 +184,24 @@ def _from_0_1(data: Table) -> Table:
     planner["num_components"] = planner["num_components"] if mixture else 1
     _check_oversampling(old["task"], env)
     env["observation"] = [env["observation"]]
-    return {
-        "task": old["task"],
-        "seed": old["seed"],
-        "env": env,
-        "model": {**model, "posterior": "ensemble", "heads": ["reward"]},
-        "loss": old["loss"],
-        "planner": planner,
-        "collect": {key: train[key] for key in _COLLECT},
-        "learn": {**{key: train[key] for key in _LEARN}, "ema_decay": train["averaging"]},
-        "run": {
-            **{key: train[key] for key in _RUN},
-            "threads": old["threads"],
-            "device": old["device"],
-            "single_environment": False,
-        },
-    }
+    return _from_3(
+        {
+            "task": old["task"],
+            "seed": old["seed"],
+            "env": env,
+            "model": {**model, "posterior": "ensemble", "heads": ["reward"]},
+            "loss": old["loss"],
+            "planner": planner,
+            "collect": {key: train[key] for key in _COLLECT},
+            "learn": {**{key: train[key] for key in _LEARN}, "ema_decay": train["averaging"]},
+            "run": {
+                **{key: train[key] for key in _RUN},
+                "threads": old["threads"],
+                "device": old["device"],
+                "single_environment": False,
+            },
+        }
+    )
 
 
 def _completed(data: Table, defaults: Table, where: str = "") -> Table:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import Any
 
 from planet_bayes.config.schema import CollectConfig, Config, LearnConfig, RunConfig
 from planet_bayes.envs import EnvConfig
+from planet_bayes.errors import ConfigError, nearest
 from planet_bayes.models import LossConfig, ModelConfig
 from planet_bayes.planner import PlannerConfig
 
@@ -42,6 +44,7 @@ def _laptop() -> Config:
             initial_std=1.0,
             execute="mean",
             candidate_decay=0.7,
+            warm_candidates=5,
             keep_elites=3,
         ),
         collect=CollectConfig(
@@ -88,3 +91,26 @@ def _quick() -> Config:
 
 PRESETS: dict[str, Config] = {"quick": _quick(), "laptop": _laptop(), "paper": _paper()}
 """quick: sensors, minutes. laptop: pixels on 2 CPU cores. paper: the paper's sizes, for a GPU."""
+
+METHOD_PLANNERS: dict[tuple[str, str], dict[str, Any]] = {
+    ("paper", "planet"): {
+        "proposal": "gaussian",
+        "warm_start": False,
+        "initial_std": 1.0,
+        "execute": "mean",
+    },
+}
+"""Planner settings of a method in a preset, besides M. In `paper`, PlaNet plans as its authors'
+code does. In the other presets the four methods differ in E and M only."""
+
+
+def preset_config(preset: str, method: str | None = None) -> Config:
+    """Return the settings of a preset, as one of the four methods of the paper's ablation."""
+    if preset not in PRESETS:
+        hint = nearest(preset, PRESETS)
+        raise ConfigError(f"unknown preset {preset!r}{hint} There are {', '.join(PRESETS)}.")
+    if method is None:
+        return PRESETS[preset]
+    config = PRESETS[preset].with_method(method)
+    changes = METHOD_PLANNERS.get((preset, method), {})
+    return dataclasses.replace(config, planner=dataclasses.replace(config.planner, **changes))

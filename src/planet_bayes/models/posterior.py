@@ -30,6 +30,13 @@ class Posterior(Protocol):
         """Return the weights of all particles, each ``[P, ...]``."""
         ...
 
+    def particle_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters with a leading axis P, of which each particle owns one entry.
+
+        Their gradients are clipped particle by particle.
+        """
+        ...
+
 
 PosteriorFactory = Callable[[Mapping[str, LayerShape], ModelConfig, Generator], nn.Module]
 """Makes a posterior for layers by name. It draws its initial weights from the generator."""
@@ -53,6 +60,10 @@ class Ensemble(nn.Module):
             for name, layer in self.named_children()
         }
         return Weights(**layers)
+
+    def particle_parameters(self) -> list[nn.Parameter]:
+        """Return all parameters: each has a member's axis."""
+        return list(self.parameters())
 
 
 class MemberLinear(nn.Module):

@@ -79,6 +79,10 @@ class WorldModel(nn.Module):
         """Return the weights of all particles."""
         return cast(Posterior, self.posterior).weights()
 
+    def particle_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of which each particle owns one entry of the first axis."""
+        return cast(Posterior, self.posterior).particle_parameters()
+
     def _senses(self) -> dict[str, ModalityNetwork]:
         return cast(dict[str, ModalityNetwork], dict(self.senses.items()))
 

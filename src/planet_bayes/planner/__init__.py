@@ -18,10 +18,8 @@ if TYPE_CHECKING:
     from planet_bayes.planner._config import PlannerConfig
     from planet_bayes.planner._contract import (
         Components,
-        Diagnostics,
         Family,
         Noise,
-        PlanResult,
         Proposal,
         TrajectoryModel,
     )
@@ -42,6 +40,7 @@ if TYPE_CHECKING:
     from planet_bayes.planner._noise import ActionNoise
     from planet_bayes.planner._optimality import Optimality
     from planet_bayes.planner._plan import plan
+    from planet_bayes.planner._result import Diagnostics, PlanResult
     from planet_bayes.planner._risk import Risk, mean
     from planet_bayes.planner._spaces import Bounds
 
@@ -82,10 +81,7 @@ __getattr__, __dir__ = exports(
     {
         "_cma": ("SeparableCMA",),
         "_config": ("PlannerConfig",),
-        "_contract": (
-            *("Components", "Diagnostics", "Family", "Noise"),
-            *("PlanResult", "Proposal", "TrajectoryModel"),
-        ),
+        "_contract": ("Components", "Family", "Noise", "Proposal", "TrajectoryModel"),
         "_deadline": ("Deadline",),
         "_gaussian": ("Gaussian", "GaussianFamily"),
         "_methods": (
@@ -96,6 +92,7 @@ __getattr__, __dir__ = exports(
         "_noise": ("ActionNoise",),
         "_optimality": ("Optimality",),
         "_plan": ("plan",),
+        "_result": ("Diagnostics", "PlanResult"),
         "_risk": ("Risk", "mean"),
         "_spaces": ("Bounds",),
     },

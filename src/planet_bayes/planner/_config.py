@@ -38,7 +38,8 @@ class PlannerConfig:
     expectation: Literal["before", "after"] = "before"
     """`before`: W = f(E[R]), the paper's heuristic; `after`: W = E[f(R)], its derivation."""
     initial_std: float = 0.5
-    """Std of the proposal at the start of each call, in units of half the action range."""
+    """Std of the proposal at the start of each call, in units of half the action range. The
+    paper's σ = ½ is a std in its text and a variance in its appendix: then this is 0.7071."""
     min_std: float = 0.05
     """Lower limit of the refitted std, in the same units; without it, variances reach zero."""
     spread: float = 0.25
@@ -49,10 +50,13 @@ class PlannerConfig:
     execute: Literal["sample", "mean", "best"] = "sample"
     """Returned action: the first of a sequence sampled from the final proposal (the paper's), of
     the mean of its heaviest component, or of the best candidate of the last iteration."""
+    warm_candidates: int = 0
+    """Number of candidates of the first iteration that are component means instead of samples:
+    each mean in turn, the heaviest of the previous plan first, again and again. At least half of
+    the candidates are samples. Densities are computed as if all were."""
     keep_elites: int = 0
-    """Number of best candidates that an iteration passes on to the next, in place of new samples.
-    If positive, the first iteration includes the component means. At least half of the candidates
-    of an iteration are new. Densities are computed as if all had been sampled."""
+    """Number of best candidates that an iteration passes on to the next, in place of samples. At
+    least half of the candidates are samples. Densities are computed as if all were."""
     candidate_decay: float = 1.0
     """Factor on the number of candidates from one iteration to the next (as in iCEM), down to 30
     candidates or three elites, whichever is more; 1: no decay."""
@@ -64,7 +68,7 @@ class PlannerConfig:
         for name in ("temperature", "initial_std", "min_std"):
             if not 0 < getattr(self, name) < float("inf"):
                 raise PlannerError(f"{name} must be positive, got {getattr(self, name)}.")
-        for name in ("entropy_weight", "spread"):
+        for name in ("entropy_weight", "spread", "warm_candidates", "keep_elites"):
             if not 0 <= getattr(self, name) < float("inf"):
                 raise PlannerError(f"{name} must not be negative, got {getattr(self, name)}.")
         for name in ("elite_fraction", "candidate_decay"):
@@ -74,8 +78,6 @@ class PlannerConfig:
             raise PlannerError(f"expectation must be before or after, got {self.expectation!r}.")
         if self.execute not in ("sample", "mean", "best"):
             raise PlannerError(f"execute must be sample, mean or best, got {self.execute!r}.")
-        if self.keep_elites < 0:
-            raise PlannerError(f"keep_elites must not be negative, got {self.keep_elites}.")
 
     def num_candidates(self, num_particles: int) -> int:
         """Return K, the number of candidates of an iteration without decay."""

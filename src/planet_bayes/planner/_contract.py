@@ -1,4 +1,4 @@
-"""The contract of the planner: what a model, a proposal and a family offer, what `plan` returns.
+"""The contract of the planner: what a model, a proposal and a family offer.
 
 Axes: B problems, N candidates, P particles, H horizon, A action dimensions, M components.
 """
@@ -6,7 +6,6 @@ Axes: B problems, N candidates, P particles, H horizon, A action dimensions, M c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cached_property
 from typing import Any, Literal, Protocol, Self, TypeVar
 
 import torch
@@ -94,7 +93,7 @@ class Proposal(Protocol):
     def modes(self) -> Tensor:
         """Return one valid sequence per component, ``[B, M, H, A]``, that is worth a try.
 
-        With ``keep_elites`` these are among the candidates of the first iteration.
+        With ``warm_candidates`` these are among the candidates of the first iteration.
         """
         ...
 
@@ -142,63 +141,3 @@ class Family(Protocol[SpaceT]):
             batch_size: Number of problems, B.
         """
         ...
-
-
-@dataclass(frozen=True)
-class Diagnostics:
-    """What the last iteration saw, and why it was the last."""
-
-    returns: Tensor
-    """Imagined returns, ``[B, N, P]``; -inf for rejected candidates, NaN for dead particles."""
-    candidates: Tensor
-    """The imagined action sequences, ``[B, N, H, A]``."""
-    weights: Tensor
-    """Normalised weights of the candidates, ``[B, N]``."""
-    proposal: Proposal
-    """The final proposal."""
-    best_return: Tensor
-    """Largest return of a candidate, reduced over particles by the risk, in each completed
-    iteration, ``[B, U]``."""
-    num_rejected: Tensor
-    """Candidates with non-finite returns over all iterations, ``[B]``; their weight was 0."""
-    num_dead_particles: Tensor
-    """Particles that were non-finite for every candidate in the last iteration, ``[B]``."""
-    stopped_by: Literal["iterations", "deadline"]
-    """``iterations``: all were completed; ``deadline``: the next one was not expected to fit into
-    the time budget."""
-
-    @cached_property
-    def effective_samples(self) -> Tensor:
-        """1 / Σ w², ``[B]``: the number of candidates that determine the refit."""
-        return 1 / self.weights.square().sum(-1)
-
-    @cached_property
-    def effective_components(self) -> Tensor:
-        """exp(entropy of the mixture weights), ``[B]``: between 1 and M."""
-        return self.proposal.components().effective_number
-
-    @cached_property
-    def width(self) -> Tensor:
-        """Width of the final proposal, ``[B]``.
-
-        For Gaussian families it is the root mean square of the component stds by mixture weight,
-        in units of half the action range.
-        """
-        return self.proposal.width()
-
-    @property
-    def num_iterations(self) -> int:
-        """Number of completed iterations, at least 1."""
-        return self.best_return.shape[-1]
-
-
-@dataclass(frozen=True)
-class PlanResult:
-    """The action to execute, and the proposal for the next call."""
-
-    action: Tensor
-    """First action, within the action space, ``[B, A]``."""
-    proposal: Proposal
-    """The final proposal; pass it as ``previous`` at the next step of the same episode."""
-    diagnostics: Diagnostics
-    """What the last iteration saw."""

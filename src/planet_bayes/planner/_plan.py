@@ -18,16 +18,11 @@ from torch import Generator, Tensor
 
 from planet_bayes.errors import PlannerError
 from planet_bayes.planner._config import PlannerConfig
-from planet_bayes.planner._contract import (
-    Diagnostics,
-    Family,
-    PlanResult,
-    Proposal,
-    TrajectoryModel,
-)
+from planet_bayes.planner._contract import Family, Proposal, TrajectoryModel
 from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import check_components, find_family, find_optimality
 from planet_bayes.planner._optimality import Optimality, log_optimality, surely_finite
+from planet_bayes.planner._result import Diagnostics, PlanResult
 from planet_bayes.planner._risk import Risk, mean
 
 StateT = TypeVar("StateT")
@@ -128,7 +123,7 @@ def plan(
     num_candidates = config.num_candidates(getattr(model, "num_particles", 1))
 
     current = family.start(bounds, config, generator, previous, batch_size)
-    kept = current.modes() if config.keep_elites else None  # [B, M, H, A]
+    kept = _warm_candidates(current, previous, config)  # [B, n, H, A]
     best: list[Tensor] = []
     valid: list[Tensor] = []
     for iteration in range(config.num_iterations):
@@ -141,8 +136,7 @@ def plan(
         candidates = _with_kept(current.sample(noise), kept)  # [B, N, H, A]
         last = step(model, state, current, candidates, config, generator, weigh, risk)
         current = last.proposal
-        if config.keep_elites:
-            kept = _best(last, config.keep_elites)
+        kept = _best(last, config.keep_elites) if config.keep_elites else None
         best.append(last.values.amax(-1))
         valid.append(last.valid)
 
@@ -151,8 +145,35 @@ def plan(
         action = _best(last, 1)[:, 0, 0]
     else:
         action = current.first_action(config.execute, generator)
-    stopped = deadline is not None and deadline.stopped
-    return PlanResult(action, current, _diagnostics(last, best, valid, stopped))
+    return PlanResult(
+        action,
+        current,
+        Diagnostics(
+            returns=last.returns,
+            candidates=last.candidates,
+            weights=last.weights,
+            proposal=current,
+            best_return=torch.stack(best, -1),
+            num_rejected=torch.stack([(~part).sum(-1) for part in valid]).sum(0),
+            num_dead_particles=last.dead.sum(-1),
+            value=lambda sequences: value(model, state, sequences, risk),
+            stopped_by="deadline" if deadline is not None and deadline.stopped else "iterations",
+        ),
+    )
+
+
+@torch.no_grad()
+def value(
+    model: TrajectoryModel[StateT], state: StateT, sequences: Tensor, risk: Risk = mean
+) -> Tensor:
+    """Return the values ``[B, N]`` of valid sequences ``[B, N, H, A]``: the risk of their returns.
+
+    A model with random transitions gets the same random numbers at every call.
+    """
+    generator = Generator(sequences.device).manual_seed(0)
+    rewards = model.imagine(state, sequences, generator)  # [B, N, P, H]
+    _check_rewards(rewards, sequences)
+    return risk(accept(rewards.to(sequences.dtype).sum(-1))[0])
 
 
 def accept(returns: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -180,6 +201,20 @@ def _selected(candidates: Tensor, index: Tensor) -> Tensor:
     return candidates.gather(1, index[:, :, None, None].expand(-1, -1, *candidates.shape[2:]))
 
 
+def _warm_candidates(
+    current: Proposal, previous: Proposal | None, config: PlannerConfig
+) -> Tensor | None:
+    """Return the modes ``[B, n, H, A]`` that are among the first candidates, n as set."""
+    if not config.warm_candidates:
+        return None
+    modes = current.modes()
+    if previous is not None and config.warm_start:
+        weight = previous.components().weight
+        modes = _selected(modes, weight.argsort(dim=-1, descending=True, stable=True))
+    turns = torch.arange(config.warm_candidates, device=modes.device) % modes.shape[1]
+    return modes[:, turns]
+
+
 def _with_kept(samples: Tensor, kept: Tensor | None) -> Tensor:
     """Return ``samples`` with the last ones replaced by ``kept``; at least half remain."""
     if kept is None:
@@ -193,19 +228,6 @@ def _best(last: Step, num: int) -> Tensor:
     """Return the ``num`` candidates ``[B, num, H, A]`` of the largest values."""
     values = last.values.nan_to_num(nan=-torch.inf)
     return _selected(last.candidates, values.topk(min(num, values.shape[1])).indices)
-
-
-def _diagnostics(last: Step, best: list[Tensor], valid: list[Tensor], stopped: bool) -> Diagnostics:
-    return Diagnostics(
-        returns=last.returns,
-        candidates=last.candidates,
-        weights=last.weights,
-        proposal=last.proposal,
-        best_return=torch.stack(best, -1),
-        num_rejected=torch.stack([(~part).sum(-1) for part in valid]).sum(0),
-        num_dead_particles=last.dead.sum(-1),
-        stopped_by="deadline" if stopped else "iterations",
-    )
 
 
 def _check_finite(valid: list[Tensor]) -> None:

@@ -81,12 +81,9 @@ class PlannedRun:
 
     def config(self) -> Config:
         """Return all its settings."""
-        from planet_bayes.config import PRESETS, Config, from_dict  # late: it imports PyTorch
+        from planet_bayes.config import Config, from_dict, preset_config  # late: slow to import
 
-        if self.preset not in PRESETS:
-            hint = nearest(self.preset, PRESETS)
-            raise ConfigError(f"unknown preset {self.preset!r}{hint}")
-        data = dataclasses.asdict(PRESETS[self.preset].with_method(self.name.method))
+        data = dataclasses.asdict(preset_config(self.preset, self.name.method))
         changes = {"task": self.name.task, "seed": self.name.seed, **self.settings}
         for name, value in {**changes, "env.observation": self.sources}.items():
             *groups, key = name.split(".")

@@ -139,7 +139,7 @@ def departures(config: Config) -> str:
     Task, seed, method and what may change when a run is resumed are left out, but not the learning
     rate and the averaging of weights.
     """
-    from planet_bayes.config import PRESETS, differences, is_resumable
+    from planet_bayes.config import PRESETS, differences, is_resumable, preset_config
 
     counted = ("learn.learning_rate", "learn.ema_decay")
 
@@ -147,8 +147,8 @@ def departures(config: Config) -> str:
         return name in counted or (name not in ("task", "seed") and not is_resumable(name))
 
     found = [
-        sorted(filter(is_counted, differences(preset.with_method(config.method), config)))
-        for preset in PRESETS.values()
+        sorted(filter(is_counted, differences(preset_config(preset, config.method), config)))
+        for preset in PRESETS
     ]
     names = min(found, key=len)
     if "pixels" not in config.env.sources.values():

@@ -18,6 +18,7 @@ from planet_bayes.machine import keep_freed_memory
 from planet_bayes.runs.loading import Run, resolve_device
 from planet_bayes.training import Event, Trainer, checkpoint
 from planet_bayes.training.evaluation import evaluate_agent
+from planet_bayes.training.plan_record import PlanRecord
 
 
 def num_cores() -> int:
@@ -99,11 +100,20 @@ def train(
     return folder, trainer.train()
 
 
-def evaluate(run: Run, episodes: int = 5, starts: int = 0) -> list[float]:
-    """Return the returns of noise-free episodes; ``starts`` numbers the set of starts."""
+def evaluate(
+    run: Run, episodes: int = 5, starts: int = 0, plans: PlanRecord | None = None
+) -> list[float]:
+    """Return the returns of noise-free episodes.
+
+    Args:
+        run: The run.
+        episodes: How many.
+        starts: Number of the set of starts.
+        plans: Where to record the numbers of the plans.
+    """
     if episodes < 1:
         raise ConfigError(f"episodes must be at least 1, got {episodes}.")
     if not run.config.run.single_environment:
-        return evaluate_agent(run.config, run.agent, episodes, starts)
+        return evaluate_agent(run.config, run.agent, episodes, starts, plans=plans)
     with contextlib.closing(run.make_env()) as env:
-        return evaluate_agent(run.config, run.agent, episodes, starts, env=env)
+        return evaluate_agent(run.config, run.agent, episodes, starts, env=env, plans=plans)

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import gymnasium
 import numpy as np
 import torch
-from torch import Generator, Tensor
+from torch import Generator
 
 from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.config import Config
@@ -17,6 +17,7 @@ from planet_bayes.errors import EnvError
 from planet_bayes.planner import Diagnostics
 from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
 from planet_bayes.spaces import Signature
+from planet_bayes.training.plan_record import PlanRecord
 from planet_bayes.types import Episode
 
 MAX_EPISODE_STEPS = 100_000
@@ -128,7 +129,7 @@ def collect_with_agent(
 ) -> Collected:
     """Collect an episode with the agent and exploration noise (Algorithm 2, lines 4 to 11)."""
     carry = agent.initial()
-    plans: list[Tensor] = []
+    plans = PlanRecord()
 
     def policy(observation: Prepared) -> Any:
         nonlocal carry
@@ -137,32 +138,12 @@ def collect_with_agent(
         action, carry, diagnostics = agent.act_on_prepared(
             carry, [observation], streams.agent, exploration
         )
-        plans.append(_plan_facts(diagnostics))
+        plans.add(diagnostics)
         return action[0]
 
     episode = _record(env, agent.signature, streams, policy, absorbing_steps)
     total = float(episode.reward.sum(dtype=np.float64))
-    return Collected(episode, {"train_return": total, **_plan_summary(plans)})
-
-
-def _plan_facts(diagnostics: Diagnostics) -> Tensor:
-    """Return the three numbers of a plan that are recorded; the rest is not kept."""
-    facts = (
-        diagnostics.effective_components,
-        diagnostics.effective_samples,
-        diagnostics.num_rejected,
-    )
-    return torch.stack([fact.mean(dtype=torch.float32).cpu() for fact in facts])
-
-
-def _plan_summary(plans: list[Tensor]) -> dict[str, float]:
-    """Return means over an episode's plans, and the sum of rejected candidates."""
-    components, samples, rejected = torch.stack(plans, 1)
-    return {
-        "plan_components": float(components.mean()),
-        "plan_samples": float(samples.mean()),
-        "plan_rejected": float(rejected.sum()),
-    }
+    return Collected(episode, {"train_return": total, **plans.summary()})
 
 
 def _record(
@@ -199,12 +180,12 @@ def play(
     seeds: list[int],
     generator: Generator,
     should_stop: Callable[[], bool] = never,
-    on_step: Callable[[list[Prepared], Carry], None] = lambda observations, carry: None,
+    on_step: Callable[[list[Prepared], Carry, Diagnostics], None] = lambda *_: None,
 ) -> list[float]:
     """Return the returns of one noise-free episode in each environment, planned as one batch.
 
-    ``on_step`` gets the prepared observations and the agent's memory after it chose actions and
-    before they are executed.
+    ``on_step`` gets the prepared observations, the agent's memory and the planner's diagnostics
+    after the agent chose actions and before they are executed.
     """
     prepare = agent.signature.prepare
     observations: list[Prepared] = [
@@ -216,8 +197,8 @@ def play(
     while running:
         if should_stop():
             raise Stopped
-        actions, carry, _ = agent.act_on_prepared(carry, observations, generator)
-        on_step(observations, carry)
+        actions, carry, diagnostics = agent.act_on_prepared(carry, observations, generator)
+        on_step(observations, carry, diagnostics)
         for index in sorted(running):
             raw, reward, terminated, truncated, _ = envs[index].step(actions[index])
             observations[index] = prepare(raw)

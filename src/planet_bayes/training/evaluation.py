@@ -8,11 +8,13 @@ from typing import Any
 
 import gymnasium
 
-from planet_bayes.agent import Agent
+from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.config import Config
 from planet_bayes.envs import make_env
+from planet_bayes.planner import Diagnostics
 from planet_bayes.rng import integer_seed, torch_stream
 from planet_bayes.training.collect import never, play
+from planet_bayes.training.plan_record import PlanRecord
 
 
 def evaluate_agent(
@@ -22,6 +24,7 @@ def evaluate_agent(
     starts: int,
     should_stop: Callable[[], bool] = never,
     env: gymnasium.Env[Any, Any] | None = None,
+    plans: PlanRecord | None = None,
 ) -> list[float]:
     """Return the returns of noise-free episodes.
 
@@ -33,17 +36,23 @@ def evaluate_agent(
         should_stop: Whether to stop.
         env: An environment to play all episodes in, one after the other. None: the episodes are
             played at the same time, in fresh environments, and planned as one batch.
+        plans: Where to record the numbers of the plans.
     """
+
+    def on_step(observations: list[Prepared], carry: Carry, diagnostics: Diagnostics) -> None:
+        if plans is not None:
+            plans.add(diagnostics)
+
     seeds = [
         integer_seed(config.seed, "evaluate-environment", starts, index)
         for index in range(episodes)
     ]
     generator = torch_stream(config.seed, "evaluate-agent", starts, device=agent.device)
     if env is not None:
-        return [play([env], agent, [seed], generator, should_stop)[0] for seed in seeds]
+        return [play([env], agent, [seed], generator, should_stop, on_step)[0] for seed in seeds]
     with contextlib.ExitStack() as stack:
         envs: list[gymnasium.Env[Any, Any]] = [
             stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
             for _ in range(episodes)
         ]
-        return play(envs, agent, seeds, generator, should_stop)
+        return play(envs, agent, seeds, generator, should_stop, on_step)

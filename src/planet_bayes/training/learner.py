@@ -6,7 +6,7 @@ import copy
 import math
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
 from planet_bayes.config import Config
@@ -15,10 +15,11 @@ from planet_bayes.errors import NumericalError
 from planet_bayes.models import WorldModel
 from planet_bayes.rng import numpy_stream, torch_stream
 from planet_bayes.training.adam import Adam
+from planet_bayes.training.clipping import clip_by_particle
 from planet_bayes.types import SequenceBatch
 
 MAX_GRADIENT_NORM = 1000.0
-"""PlaNet's. The norm is over the weights of all particles and the shared networks."""
+"""PlaNet's. Each particle's weights have a norm of their own, and so have the shared networks."""
 
 
 class Learner:
@@ -32,6 +33,9 @@ class Learner:
         self.model, self.config, self.device = model, config, model.device
         self.acting_model = copy.deepcopy(model).eval() if config.learn.ema_decay else model
         self.optimiser = Adam(model.parameters(), config.learn.learning_rate)
+        self._own = model.particle_parameters()
+        own = set(self._own)
+        self._shared = [parameter for parameter in model.parameters() if parameter not in own]
 
     def sample(self, replay: Replay, number: int) -> SequenceBatch:
         """Draw the batch of update ``number`` as ``learn.batch_sharing`` says."""
@@ -67,8 +71,10 @@ class Learner:
         terms = self.model.loss(batch, self.config.loss, generator)
         self.model.zero_grad(set_to_none=True)
         terms["total"].sum().backward()
-        norm = nn.utils.clip_grad_norm_(self.model.parameters(), MAX_GRADIENT_NORM)
-        values = _as_floats(terms, norm)
+        norms = clip_by_particle(
+            self._own, self._shared, self.model.num_particles, MAX_GRADIENT_NORM
+        )
+        values = _as_floats({**terms, **norms})
         broken = [name for name, value in values.items() if not math.isfinite(value)]
         if broken:
             culprits = [name for name in broken if name != "total"] or broken
@@ -86,7 +92,6 @@ class Learner:
         get_ema_multi_avg_fn(past)(list(self.acting_model.parameters()), learned, None)
 
 
-def _as_floats(terms: dict[str, Tensor], norm: Tensor) -> dict[str, float]:
-    names = [*terms, "gradient_norm"]
-    stacked = torch.stack([*(term.detach().mean() for term in terms.values()), norm])
-    return dict(zip(names, stacked.tolist(), strict=True))  # one transfer, not one per term
+def _as_floats(terms: dict[str, Tensor]) -> dict[str, float]:
+    stacked = torch.stack([term.detach().mean() for term in terms.values()])
+    return dict(zip(terms, stacked.tolist(), strict=True))  # one transfer, not one per term

@@ -15,6 +15,7 @@ from torch import Generator
 from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.data import files
 from planet_bayes.models.modalities.panels import square
+from planet_bayes.planner import Diagnostics
 from planet_bayes.training.collect import play
 
 DEFAULT_RATE = 20.0
@@ -37,7 +38,7 @@ def record_episode(
         modality.dtype != np.uint8 for modality in modalities.values()
     )
 
-    def on_step(observations: list[Prepared], carry: Carry) -> None:
+    def on_step(observations: list[Prepared], carry: Carry, _: Diagnostics) -> None:
         with torch.inference_mode():
             guesses = agent.model.reconstruct(carry.belief.features)
         panels = [square(np.asarray(env.render()))] if rendered else []
