@@ -112,8 +112,8 @@ def test_the_coverage_of_theory_is_an_integral_of_the_density() -> None:
         bound = 2 / math.sqrt(1 + 1 / members)
         x = np.linspace(-bound, bound, 20_001)
         log_scale = math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)
-        density = math.exp(log_scale) / math.sqrt(freedom * math.pi)
-        density = density * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
+        peak = math.exp(log_scale) / math.sqrt(freedom * math.pi)
+        density = peak * (1 + x**2 / freedom) ** (-(freedom + 1) / 2)
         assert calibrated(members).coverage == pytest.approx(np.trapezoid(density, x), abs=1e-7)
     assert calibrated(5).coverage == pytest.approx(0.858, abs=1e-3)
     assert calibrated(100_000).coverage == pytest.approx(0.9545, abs=1e-4)  # the normal one
@@ -234,7 +234,8 @@ def test_rank_correlations_are_scipys_also_with_ties() -> None:
 
 def test_auroc_is_scipys_statistic_and_a_count_of_pairs() -> None:
     rng = np.random.default_rng(8)
-    other, clean = rng.integers(0, 6, (30, 2)) * 1.0, rng.integers(0, 4, (20, 2)) * 1.0
+    other = rng.integers(0, 6, (30, 2)).astype(np.float64)
+    clean = rng.integers(0, 4, (20, 2)).astype(np.float64)
     found = auroc(other, clean)
     for step in range(2):
         statistic = stats.mannwhitneyu(other[:, step], clean[:, step]).statistic

@@ -149,7 +149,8 @@ def test_noise_of_sensors_is_scaled_by_the_clean_ones(run: Run) -> None:
     agent = with_noisy_sensors(run.agent, 0.3, [clean], numpy_stream(0, "test"))
     raw = {"sensors": np.arange(6, dtype=np.float32)}
     plain = run.agent.signature.prepare(raw)["sensors"]
-    noise = np.stack([agent.signature.prepare(raw)["sensors"] - plain for _ in range(4000)])
+    seen = np.stack([agent.signature.prepare(raw)["sensors"] for _ in range(4000)])
+    noise = np.asarray(seen, np.float64) - np.asarray(plain, np.float64)
     assert agent.signature.prepare(raw)["sensors"].dtype == np.float32
     np.testing.assert_allclose(noise.std(0), 0.3 * sizes, rtol=0.05)
     np.testing.assert_allclose(noise.mean(0), 0, atol=0.05 * sizes.max())

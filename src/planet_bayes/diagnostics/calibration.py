@@ -194,7 +194,7 @@ def _root_mean_square(values: Array) -> Array:
     return np.sqrt(np.square(values).mean(-1))
 
 
-def _divided(values: Array, by: NDArray[np.generic]) -> Array:
+def _divided(values: Array, by: NDArray[np.floating] | NDArray[np.integer]) -> Array:
     """Return a quotient; NaN where the divisor is 0."""
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(by == 0, np.nan, values / by)
