@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 EXTRAS = {
-    "train": ("cv2", "gymnasium", "rich", "safetensors", "tensorboard", "tyro"),
+    "train": ("cv2", "gymnasium", "rich", "safetensors", "scipy", "tensorboard", "tyro"),
     "suite": ("dm_control", "mujoco", "shimmy"),
     "video": ("imageio", "imageio_ffmpeg", "PIL"),
     "results": ("matplotlib",),

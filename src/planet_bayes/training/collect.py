@@ -102,7 +102,7 @@ def collect_random(
             raise Stopped
         return signature.action.random(streams.numpy)
 
-    return _record(env, signature, streams, policy, config.collect.absorbing_steps)
+    return record(env, signature, streams, policy, config.collect.absorbing_steps)
 
 
 def collect_episode(
@@ -141,18 +141,27 @@ def collect_with_agent(
         plans.add(diagnostics)
         return action[0]
 
-    episode = _record(env, agent.signature, streams, policy, absorbing_steps)
+    episode = record(env, agent.signature, streams, policy, absorbing_steps)
     total = float(episode.reward.sum(dtype=np.float64))
     return Collected(episode, {"train_return": total, **plans.summary()})
 
 
-def _record(
+def record(
     env: gymnasium.Env[Any, Any],
     signature: Signature,
     streams: Streams,
     policy: Policy,
-    absorbing_steps: int,
+    absorbing_steps: int = 0,
 ) -> Episode:
+    """Record one episode.
+
+    Args:
+        env: The environment.
+        signature: Prepares the observations.
+        streams: The episode's randomness.
+        policy: Maps a prepared observation to an action in [-1, 1].
+        absorbing_steps: Steps without reward that are appended after a terminal state.
+    """
     raw, _ = env.reset(seed=streams.env_seed)
     observation = signature.prepare(raw)
     recorder = Recorder()
