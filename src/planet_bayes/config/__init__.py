@@ -5,6 +5,7 @@ from planet_bayes.config.presets import PRESETS
 from planet_bayes.config.schema import (
     ABLATION,
     RESUMABLE,
+    AgentConfig,
     CollectConfig,
     Config,
     LearnConfig,
@@ -17,6 +18,7 @@ __all__ = [
     "ABLATION",
     "PRESETS",
     "RESUMABLE",
+    "AgentConfig",
     "CollectConfig",
     "Config",
     "LearnConfig",

@@ -12,7 +12,7 @@ from typing import Any
 from planet_bayes.envs import TASKS
 from planet_bayes.errors import ConfigError
 
-FORMAT = 3
+FORMAT = 4
 """Number of today's format. Files of version 0.1 have no number."""
 
 Table = dict[str, Any]
@@ -132,6 +132,9 @@ _ABLATION_0_1 = {
 }
 """Whether a method has an ensemble (E > 1) and a mixture (M > 1)."""
 
+_ADDED_IN_4: Table = {"agent": {"belief": "inference", "latent_particles": 64}}
+"""Settings that files of format 3 lack, with the values that mean what was done then."""
+
 _COLLECT = ("episodes", "seed_episodes", "exploration", "absorbing_steps", "overlap")
 _LEARN = (
     *("updates_per_episode", "first_updates", "batch_size", "sequence_length", "batch_sharing"),
@@ -149,10 +152,20 @@ def migrated(data: Any) -> Any:
         return data
     version = data.get("format")
     if version is None:
-        return _from_0_1(data)
-    if version != FORMAT:
-        raise ConfigError(f"format {version!r}; this version reads format {FORMAT} and 0.1.")
-    return {key: value for key, value in data.items() if key != "format"}
+        return _from_3(_from_0_1(data))
+    plain = {key: value for key, value in data.items() if key != "format"}
+    if version == FORMAT:
+        return plain
+    if version == 3:
+        return _from_3(plain)
+    raise ConfigError(f"format {version!r}; this version reads the formats {FORMAT}, 3 and 0.1.")
+
+
+def _from_3(data: Table) -> Table:
+    for key in _ADDED_IN_4:
+        if key in data:
+            raise ConfigError(f"unknown key {key!r} in a configuration of format 3.")
+    return {**data, **copy.deepcopy(_ADDED_IN_4)}
 
 
 def _from_0_1(data: Table) -> Table:

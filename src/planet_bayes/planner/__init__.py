@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from planet_bayes.planner._noise import ActionNoise
     from planet_bayes.planner._optimality import Optimality
     from planet_bayes.planner._plan import plan
-    from planet_bayes.planner._risk import Risk, mean
+    from planet_bayes.planner._risk import Risk, mean, weighted_mean
     from planet_bayes.planner._spaces import Bounds
 
 __all__ = [
@@ -75,6 +75,7 @@ __all__ = [
     "paets",
     "plan",
     "proportional_cem",
+    "weighted_mean",
 ]
 
 __getattr__, __dir__ = exports(
@@ -96,7 +97,7 @@ __getattr__, __dir__ = exports(
         "_noise": ("ActionNoise",),
         "_optimality": ("Optimality",),
         "_plan": ("plan",),
-        "_risk": ("Risk", "mean"),
+        "_risk": ("Risk", "mean", "weighted_mean"),
         "_spaces": ("Bounds",),
     },
 )
