@@ -4,7 +4,8 @@
 
 Every setting of ``agent.belief`` plays the same noise-free episodes. For the settings with weights,
 it prints at some steps the spread (std) of the members' log weights, its two parts, and the
-effective number of members, each a mean over the episodes. The parts are
+effective number of members, each a mean over the episodes. The mean of the ratio per step is minus
+an estimate of the KL of q and p. The parts are
 
 - ratio: log p(s | h) - log q(s | h, o), summed over the steps so far,
 - likelihood: log p(o | h, s), summed over the steps so far. For the particle filter it is the log
@@ -56,6 +57,10 @@ class Options:
     """Number of the set of starts; 0 is the one of `planet-bayes evaluate`."""
     latent_particles: int = 64
     """Latents of each member in the particle filter."""
+    observation_scale: float | None = None
+    """Weight of the observations' log likelihood, in place of the one of the ELBO."""
+    only: str = ""
+    """Settings of ``agent.belief`` that contain this; all by default."""
     threads: int = 1
     """CPU threads."""
 
@@ -87,20 +92,23 @@ class Record:
             *(f"{part.std(-1, correction=0).mean():.2f}" for part in spreads),
             f"{effective.mean():.2f}",
             f"{self.latents[step - 1].mean():.1f}",
+            f"{ratio.mean() / step:.2f}",
         ]
 
 
 def main(options: Options) -> None:
     """Play with each setting and print the tables."""
     torch.set_num_threads(options.threads)
-    console = Console(width=100)
+    console = Console(width=120)
     returns = Table("agent.belief", "model.belief", "mean return", "std", box=None)
     weights = Table(
         *("agent.belief", "step", "spread of log weights", "ratio", "likelihood"),
-        *("effective members", "effective latents"),
+        *("effective members", "effective latents", "mean ratio per step"),
         box=None,
     )
     for belief, point in BELIEFS:
+        if options.only not in belief:
+            continue
         run = _changed(options, belief, point)
         record = Record()
         totals = _play(run, options, record)
@@ -120,7 +128,11 @@ def _changed(options: Options, belief: Any, point: Any) -> pb.Run:
     config = pb.load_run(options.run).config
     agent = pb.AgentConfig(belief, options.latent_particles)
     model = dataclasses.replace(config.model, belief=point)
-    return pb.load_run(options.run, changed=dataclasses.replace(config, agent=agent, model=model))
+    loss = config.loss
+    if options.observation_scale is not None:
+        loss = dataclasses.replace(loss, observation_scale=options.observation_scale)
+    changed = dataclasses.replace(config, agent=agent, model=model, loss=loss)
+    return pb.load_run(options.run, changed=changed)
 
 
 def _play(run: pb.Run, options: Options, record: Record) -> list[float]:

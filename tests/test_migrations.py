@@ -9,7 +9,7 @@ import pytest
 
 from planet_bayes import config as configuration
 from planet_bayes.config import PRESETS, Config
-from planet_bayes.config.migrations import _DEFAULTS_0_1, _REMOVED_0_1, migrated
+from planet_bayes.config.migrations import _ADDED_IN_4, _DEFAULTS_0_1, _REMOVED_0_1, migrated
 from planet_bayes.errors import ConfigError, PlanetBayesError
 
 ROOT = Path(__file__).parents[1]
@@ -54,7 +54,8 @@ def test_every_committed_file_loads(path: Path) -> None:
     config = configuration.load(path)
     assert (config.task, config.seed) == (data["task"], data["seed"])
     if "format" in data:
-        assert json.loads(configuration.to_json(config)) == data
+        saved = json.loads(configuration.to_json(config))
+        assert saved == {**_ADDED_IN_4, **data, "format": saved["format"]}
         return
     assert config.env.observation == (data["env"]["observation"],)
     assert config.method == data["method"]
@@ -73,6 +74,16 @@ def test_every_committed_file_loads(path: Path) -> None:
 
 def test_files_of_version_0_1_are_among_them() -> None:
     assert sum("format" not in json.loads(path.read_text()) for path in COMMITTED) > 5
+
+
+def test_a_file_of_format_3_has_particles_of_equal_weights() -> None:
+    data = json.loads(configuration.to_json(PRESETS["quick"]))
+    del data["agent"]
+    config = configuration.from_dict(Config, migrated({**data, "format": 3}))
+    assert config == PRESETS["quick"]
+    assert config.agent.belief == "inference"
+    with pytest.raises(ConfigError, match="missing key 'agent'"):
+        configuration.from_dict(Config, migrated(data))
 
 
 # --- presets
@@ -101,7 +112,9 @@ def test_the_defaults_of_version_0_1_are_the_papers() -> None:
 # --- single settings
 
 
-@pytest.mark.parametrize("group", ["env", "model", "loss", "planner", "collect", "learn", "run"])
+@pytest.mark.parametrize(
+    "group", ["env", "model", "loss", "planner", "agent", "collect", "learn", "run"]
+)
 def test_a_missing_key_has_the_value_of_its_time_and_not_todays_default(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -233,8 +246,9 @@ def test_sensors_are_kept() -> None:
         ({"train": {"learning_rate": 10**400}}, "too large"),
         ({"train": {"learning_rate": "fast"}}, r"train\.learning_rate: expected a value"),
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
-        ({"format": 4}, "format 4; this version reads format 3 and 0.1"),
+        ({"format": 5}, "format 5; this version reads the formats 4, 3 and 0.1"),
         ({"format": "3"}, "format '3'; this version reads"),
+        ({"format": 3, "agent": {}}, "unknown key 'agent' in a configuration of format 3"),
     ],
 )
 def test_damaged_files_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:
