@@ -52,7 +52,7 @@ def test_it_acts_alone_and_in_batches(belief: str, modalities: Modalities) -> No
             for step in range(3):
                 action, carry, seen = agent.act(carry, views, seeded(step))
             actions.append(action)
-        assert np.array_equal(*actions)  # the same generator, the same actions
+        assert np.array_equal(actions[0], actions[1])  # the same generator, the same actions
         assert action.shape == (size, ACTIONS)
         assert seen.returns.shape == (size, 8, 3)  # one latent of each member is planned from
         assert carry.particles is not None
@@ -107,7 +107,7 @@ def test_without_weights_it_is_the_agent_as_before() -> None:
 @pytest.mark.parametrize("overlap", [False, True])
 @weighted
 def test_it_learns_collects_evaluates_and_loads(belief: str, overlap: bool, tmp_path: Path) -> None:
-    agent = {"belief": belief, "latent_particles": 5}
+    agent: dict[str, Any] = {"belief": belief, "latent_particles": 5}
     config = replaced(TINY, agent=agent, collect={"episodes": 1, "overlap": overlap})
     folder, _ = runs.train(config, tmp_path / "run")
     run = runs.load_run(folder)

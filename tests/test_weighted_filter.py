@@ -246,7 +246,8 @@ def test_rows_see_their_own_observation(modalities: Modalities) -> None:
             own = {name: value[b : b + 1] for name, value in inputs.items()}
             alone = model.log_likelihood(features[:, 4 * b : 4 * b + 4], own)
             torch.testing.assert_close(together[:, 4 * b : 4 * b + 4], alone)
-        for sense in model.senses.values():
+        senses: Any = model.senses
+        for sense in senses.values():
             if hasattr(sense, "decoder_chunk"):
                 sense.decoder_chunk = 5  # more rows than are decoded together
         torch.testing.assert_close(model.log_likelihood(features, inputs), together)
