@@ -105,7 +105,7 @@ def main(options: Options) -> None:
         if options.only not in setting.name:
             continue
         planner = dataclasses.replace(run.agent.planner, **setting.planner)
-        agent = Timed(run.agent.model, run.agent.signature, planner)
+        agent = Timed(run.agent.model, run.agent.signature, planner, run.agent.belief_filter)
         agent.budget, agent.seconds, agent.iterations = setting.time_budget, [], []
         returns = [
             total

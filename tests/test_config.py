@@ -12,6 +12,7 @@ from planet_bayes import config as configuration
 from planet_bayes.config import (
     ABLATION,
     PRESETS,
+    AgentConfig,
     CollectConfig,
     Config,
     LearnConfig,
@@ -179,7 +180,7 @@ def test_a_file_of_this_format_has_every_key(leaf: tuple[str, ...], tmp_path: Pa
 
 def test_a_file_of_this_format_has_every_group(tmp_path: Path) -> None:
     assert read(PLAIN, tmp_path) == Config()
-    for group in ("env", "model", "loss", "planner", "collect", "learn", "run"):
+    for group in ("env", "model", "loss", "planner", "agent", "collect", "learn", "run"):
         data = {key: value for key, value in PLAIN.items() if key != group}
         with pytest.raises(ConfigError, match=f"missing key '{group}'"):
             read(data, tmp_path)
@@ -256,6 +257,8 @@ def test_differences_are_dotted_names() -> None:
         lambda: Config(planner=PlannerConfig(optimality="treshold")),
         lambda: Config(learn=LearnConfig(batch_size=3, batch_sharing="split")),
         lambda: Config(model=ModelConfig(deter=10**12)),
+        lambda: AgentConfig(belief="exact"),  # type: ignore[arg-type]
+        lambda: AgentConfig(latent_particles=0),
         lambda: LearnConfig(batch_size=0),
         lambda: LearnConfig(sequence_length=0),
         lambda: LearnConfig(batch_sharing="shard"),  # type: ignore[arg-type]

@@ -9,7 +9,13 @@ import pytest
 
 from planet_bayes import config as configuration
 from planet_bayes.config import PRESETS, Config
-from planet_bayes.config.migrations import _DEFAULTS_0_1, _REMOVED_0_1, FORMAT, migrated
+from planet_bayes.config.migrations import (
+    _ADDED_IN_4,
+    _DEFAULTS_0_1,
+    _REMOVED_0_1,
+    FORMAT,
+    migrated,
+)
 from planet_bayes.errors import ConfigError, PlanetBayesError
 
 ROOT = Path(__file__).parents[1]
@@ -80,13 +86,23 @@ def test_every_committed_file_loads(path: Path) -> None:
 def test_kept_elites_of_format_3_put_in_every_mean(components: int, elites: int, warm: int) -> None:
     planner = {"num_components": components, "keep_elites": elites}
     found = migrated({"format": 3, "planner": planner})
-    assert found == {"planner": {**planner, "warm_candidates": warm}}
+    assert found == {"planner": {**planner, "warm_candidates": warm}, **_ADDED_IN_4}
     assert old(planner={**planner}).planner.warm_candidates == warm
     assert migrated({"format": FORMAT, "planner": planner}) == {"planner": planner}
 
 
 def test_files_of_version_0_1_are_among_them() -> None:
     assert sum("format" not in json.loads(path.read_text()) for path in COMMITTED) > 5
+
+
+def test_a_file_of_format_3_has_particles_of_equal_weights() -> None:
+    data = json.loads(configuration.to_json(PRESETS["quick"]))
+    del data["agent"]
+    config = configuration.from_dict(Config, migrated({**data, "format": 3}))
+    assert config == PRESETS["quick"]
+    assert config.agent.belief == "inference"
+    with pytest.raises(ConfigError, match="missing key 'agent'"):
+        configuration.from_dict(Config, migrated(data))
 
 
 # --- presets
@@ -115,7 +131,9 @@ def test_the_defaults_of_version_0_1_are_the_papers() -> None:
 # --- single settings
 
 
-@pytest.mark.parametrize("group", ["env", "model", "loss", "planner", "collect", "learn", "run"])
+@pytest.mark.parametrize(
+    "group", ["env", "model", "loss", "planner", "agent", "collect", "learn", "run"]
+)
 def test_a_missing_key_has_the_value_of_its_time_and_not_todays_default(
     group: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,8 +265,9 @@ def test_sensors_are_kept() -> None:
         ({"train": {"learning_rate": 10**400}}, "too large"),
         ({"train": {"learning_rate": "fast"}}, r"train\.learning_rate: expected a value"),
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
-        ({"format": 5}, "format 5; this version reads formats 3, 4 and 0.1"),
+        ({"format": 5}, "format 5; this version reads the formats 4, 3 and 0.1"),
         ({"format": "3"}, "format '3'; this version reads"),
+        ({"format": 3, "agent": {}}, "unknown key 'agent' in a configuration of format 3"),
     ],
 )
 def test_damaged_files_are_refused(changes: dict[str, Any], message: str, tmp_path: Path) -> None:

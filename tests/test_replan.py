@@ -31,6 +31,7 @@ def test_with_the_run_s_own_settings_it_is_what_evaluate_returns(run: Path) -> N
         ["--planner.num-components", "1"],
         ["--planner.num-trajectories", "8"],
         ["--model.belief", "mean"],
+        ["--agent.belief", "importance"],
         ["--model.latent-noise", "mean"],
         ["--env.max-steps", "3"],
     ],

@@ -1,4 +1,4 @@
-"""No dead knobs: every setting of the groups env, collect, learn and run changes what it names.
+"""No dead knobs: every setting of env, agent, collect, learn and run changes what it names.
 
 Those of model, loss and planner are tested beside the code that uses them.
 """
@@ -17,7 +17,7 @@ import torch
 from assertions import newest_weights
 from env_parts import STATE, prepared
 from planet_bayes import runs
-from planet_bayes.config import CollectConfig, LearnConfig, RunConfig
+from planet_bayes.config import AgentConfig, CollectConfig, LearnConfig, RunConfig
 from planet_bayes.data.episode import read_episode
 from planet_bayes.data.replay import Replay
 from planet_bayes.data.rows import read_metrics
@@ -33,7 +33,13 @@ from planet_bayes.training.progress import load_progress
 from planet_bayes.types import Episode
 from tiny_run import TINY, filled_replay, replaced
 
-GROUPS = {"env": EnvConfig, "collect": CollectConfig, "learn": LearnConfig, "run": RunConfig}
+GROUPS = {
+    "env": EnvConfig,
+    "agent": AgentConfig,
+    "collect": CollectConfig,
+    "learn": LearnConfig,
+    "run": RunConfig,
+}
 COVERED: list[str] = []
 
 Test = Callable[..., None]
@@ -164,6 +170,24 @@ def test_timeout_ends_calls_that_hang(own: Callable[..., str]) -> None:
     env = make_env(own(observe=slow), dataclasses.replace(STATE, timeout=0.05))
     with pytest.raises(EnvError, match=r"reset\(\) hangs: it has not returned in 0\.05 s"):
         env.reset(seed=0)
+
+
+# --- agent
+
+
+@covers("agent.belief", "agent.latent_particles")
+def test_beliefs_of_other_weights_act_in_other_ways(run: Run) -> None:
+    def actions(**agent: Any) -> Any:
+        return episodes(run(agent=agent, collect={"episodes": 1}))[-1].action
+
+    found = [
+        actions(belief="inference"),
+        actions(belief="importance"),
+        actions(belief="particle_filter", latent_particles=4),
+        actions(belief="particle_filter", latent_particles=8),
+    ]
+    for number, one in enumerate(found):
+        assert not any(np.array_equal(one, other) for other in found[:number])
 
 
 # --- collect

@@ -11,7 +11,14 @@ from planet_bayes.lazy import exports
 
 if TYPE_CHECKING:
     from planet_bayes.agent import Agent, Carry
-    from planet_bayes.config import PRESETS, CollectConfig, Config, LearnConfig, RunConfig
+    from planet_bayes.config import (
+        PRESETS,
+        AgentConfig,
+        CollectConfig,
+        Config,
+        LearnConfig,
+        RunConfig,
+    )
     from planet_bayes.envs import EnvConfig, make_env
     from planet_bayes.errors import (
         ConfigError,
@@ -31,6 +38,7 @@ if TYPE_CHECKING:
 __all__ = [
     "PRESETS",
     "Agent",
+    "AgentConfig",
     "Box",
     "Carry",
     "CollectConfig",
@@ -70,7 +78,10 @@ __getattr__, __dir__ = exports(
     __name__,
     {
         "agent": ("Agent", "Carry"),
-        "config": ("PRESETS", "CollectConfig", "Config", "LearnConfig", "RunConfig"),
+        "config": (
+            *("PRESETS", "AgentConfig", "CollectConfig", "Config", "LearnConfig"),
+            "RunConfig",
+        ),
         "envs": ("EnvConfig", "make_env"),
         "errors": (
             *("ConfigError", "EnvError", "NumericalError", "ObservationError"),

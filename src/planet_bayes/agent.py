@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from planet_bayes.errors import ObservationError
-from planet_bayes.models import WorldModel
+from planet_bayes.models import BeliefFilter, Particles, WorldModel
 from planet_bayes.planner import Deadline, Diagnostics, PlannerConfig, Proposal, plan
 from planet_bayes.spaces import Signature
 from planet_bayes.types import Belief
@@ -28,11 +28,13 @@ class Carry:
     """The agent's memory from step to step. A new episode begins with a new one."""
 
     belief: Belief
-    """Every particle's belief for each of B environments, ``[P, B, ...]``."""
+    """Every particle's belief for each of B environments, ``[P, B, ...]``: the planner's start."""
     action: Tensor
     """The last action, ``[B, A]``."""
     proposal: Proposal | None
     """The last plan, for the warm start."""
+    particles: Particles | None = None
+    """The weighted latents that ``belief`` was taken from, with a filter that weighs."""
 
 
 class Agent:
@@ -44,17 +46,29 @@ class Agent:
         model: The world model to plan in.
         signature: What the agent senses and how it acts.
         planner: The planner's settings.
+        belief_filter: Weighs the particles (Eqs. 12 and 13). None: the inference model draws them
+            and all weights are equal (Eq. 16).
     """
 
-    def __init__(self, model: WorldModel, signature: Signature, planner: PlannerConfig) -> None:
+    def __init__(
+        self,
+        model: WorldModel,
+        signature: Signature,
+        planner: PlannerConfig,
+        belief_filter: BeliefFilter | None = None,
+    ) -> None:
         self.model, self.signature, self.planner = model, signature, planner
+        self.belief_filter = belief_filter
         self.device = model.device
         self.bounds = signature.action.bounds(self.device)
 
     def initial(self, batch_size: int = 1) -> Carry:
         """Return the memory that an episode starts with."""
         action = torch.zeros(batch_size, self.signature.action.size, device=self.device)
-        return Carry(self.model.initial(batch_size), action, None)
+        if self.belief_filter is None:
+            return Carry(self.model.initial(batch_size), action, None)
+        particles = self.belief_filter.initial(batch_size)
+        return Carry(particles.start, action, None, particles)
 
     def act(
         self,
@@ -107,7 +121,7 @@ class Agent:
             name: torch.as_tensor(np.stack([one[name] for one in observations])).to(self.device)
             for name in self.signature.observation
         }
-        belief = self.model.filter(carry.belief, carry.action, stacked, generator)
+        belief, particles = self._filtered(carry, stacked, generator)
         result = plan(
             self.model.imagination(),
             belief,
@@ -117,8 +131,20 @@ class Agent:
             previous=carry.proposal,
             batch_size=batch_size,
             time_budget=None if deadline is None else deadline.left(),
+            particle_weights=None if particles is None else particles.member_weights,
         )
         action = result.action
         if exploration > 0:
             action = self.signature.action.explore(action, exploration, generator)
-        return action.cpu().numpy(), Carry(belief, action, result.proposal), result.diagnostics
+        memory = Carry(belief, action, result.proposal, particles)
+        return action.cpu().numpy(), memory, result.diagnostics
+
+    def _filtered(
+        self, carry: Carry, observation: Mapping[str, Tensor], generator: Generator
+    ) -> tuple[Belief, Particles | None]:
+        """Return the belief to plan from, and the weighted particles that it was taken from."""
+        if self.belief_filter is None:
+            return self.model.filter(carry.belief, carry.action, observation, generator), None
+        assert carry.particles is not None, "the carry is of an agent without this filter"
+        particles = self.belief_filter.update(carry.particles, carry.action, observation, generator)
+        return particles.start, particles

@@ -5,6 +5,7 @@ from planet_bayes.config.presets import METHOD_PLANNERS, PRESETS, preset_config
 from planet_bayes.config.schema import (
     ABLATION,
     RESUMABLE,
+    AgentConfig,
     CollectConfig,
     Config,
     LearnConfig,
@@ -18,6 +19,7 @@ __all__ = [
     "METHOD_PLANNERS",
     "PRESETS",
     "RESUMABLE",
+    "AgentConfig",
     "CollectConfig",
     "Config",
     "LearnConfig",

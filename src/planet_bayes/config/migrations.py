@@ -132,6 +132,9 @@ _ABLATION_0_1 = {
 }
 """Whether a method has an ensemble (E > 1) and a mixture (M > 1)."""
 
+_ADDED_IN_4: Table = {"agent": {"belief": "inference", "latent_particles": 64}}
+"""Settings that files of format 3 lack, with the values that mean what was done then."""
+
 _COLLECT = ("episodes", "seed_episodes", "exploration", "absorbing_steps", "overlap")
 _LEARN = (
     *("updates_per_episode", "first_updates", "batch_size", "sequence_length", "batch_sharing"),
@@ -149,20 +152,26 @@ def migrated(data: Any) -> Any:
         return data
     version = data.get("format")
     if version is None:
-        return _from_0_1(data)
-    if version not in (3, FORMAT):
-        raise ConfigError(f"format {version!r}; this version reads formats 3, {FORMAT} and 0.1.")
-    table = {key: value for key, value in data.items() if key != "format"}
-    return _from_3(table) if version == 3 else table
+        return _from_3(_from_0_1(data))
+    plain = {key: value for key, value in data.items() if key != "format"}
+    if version == FORMAT:
+        return plain
+    if version == 3:
+        return _from_3(plain)
+    raise ConfigError(f"format {version!r}; this version reads the formats {FORMAT}, 3 and 0.1.")
 
 
 def _from_3(data: Table) -> Table:
-    """Format 3 had no ``warm_candidates``: ``keep_elites`` put in each component's mean once."""
+    """In format 3 ``keep_elites`` put in each component's mean once (``warm_candidates``)."""
+    for key in _ADDED_IN_4:
+        if key in data:
+            raise ConfigError(f"unknown key {key!r} in a configuration of format 3.")
+    data = {**data, **copy.deepcopy(_ADDED_IN_4)}
     planner = data.get("planner")
-    if not isinstance(planner, dict):
-        return data
-    warm = planner.get("num_components", 0) if planner.get("keep_elites") else 0
-    return {**data, "planner": {**planner, "warm_candidates": warm}}
+    if isinstance(planner, dict):
+        warm = planner.get("num_components", 0) if planner.get("keep_elites") else 0
+        data["planner"] = {**planner, "warm_candidates": warm}
+    return data
 
 
 def _from_0_1(data: Table) -> Table:
@@ -184,24 +193,22 @@ def _from_0_1(data: Table) -> Table:
     planner["num_components"] = planner["num_components"] if mixture else 1
     _check_oversampling(old["task"], env)
     env["observation"] = [env["observation"]]
-    return _from_3(
-        {
-            "task": old["task"],
-            "seed": old["seed"],
-            "env": env,
-            "model": {**model, "posterior": "ensemble", "heads": ["reward"]},
-            "loss": old["loss"],
-            "planner": planner,
-            "collect": {key: train[key] for key in _COLLECT},
-            "learn": {**{key: train[key] for key in _LEARN}, "ema_decay": train["averaging"]},
-            "run": {
-                **{key: train[key] for key in _RUN},
-                "threads": old["threads"],
-                "device": old["device"],
-                "single_environment": False,
-            },
-        }
-    )
+    return {
+        "task": old["task"],
+        "seed": old["seed"],
+        "env": env,
+        "model": {**model, "posterior": "ensemble", "heads": ["reward"]},
+        "loss": old["loss"],
+        "planner": planner,
+        "collect": {key: train[key] for key in _COLLECT},
+        "learn": {**{key: train[key] for key in _LEARN}, "ema_decay": train["averaging"]},
+        "run": {
+            **{key: train[key] for key in _RUN},
+            "threads": old["threads"],
+            "device": old["device"],
+            "single_environment": False,
+        },
+    }
 
 
 def _completed(data: Table, defaults: Table, where: str = "") -> Table:

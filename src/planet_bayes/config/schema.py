@@ -33,6 +33,24 @@ ABLATION: dict[str, tuple[bool, bool]] = {
 
 
 @dataclass(frozen=True)
+class AgentConfig:
+    """How the agent weighs the particles that it plans with."""
+
+    belief: Literal["inference", "importance", "particle_filter"] = "inference"
+    """Particles of the expectation W over latents and members. `inference`: the inference model
+    draws them and all count the same (the paper, Eq. 16). `importance`: they have importance
+    weights (Eq. 13). `particle_filter`: sequential Monte Carlo without the inference model
+    (Eq. 12). The last two need ``model.belief`` `sample`."""
+    latent_particles: int = 64
+    """Latent states of each member in the particle filter. The planner imagines from one of
+    them."""
+
+    def __post_init__(self) -> None:
+        one_of(self, "agent", "belief", ("inference", "importance", "particle_filter"))
+        at_least(self, "agent", 1, "latent_particles")
+
+
+@dataclass(frozen=True)
 class CollectConfig:
     """How episodes are collected."""
 
@@ -137,6 +155,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
     planner: PlannerConfig = field(default_factory=PlannerConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
     collect: CollectConfig = field(default_factory=CollectConfig)
     learn: LearnConfig = field(default_factory=LearnConfig)
     run: RunConfig = field(default_factory=RunConfig)
@@ -149,6 +168,11 @@ class Config:
             raise ConfigError(
                 f"planner.num_trajectories is {self.planner.num_trajectories}, less than one "
                 f"candidate for {self.model.num_members} members."
+            )
+        if self.agent.belief != "inference" and self.model.belief == "mean":
+            raise ConfigError(
+                f"agent.belief {self.agent.belief} weighs sampled latents, and model.belief is "
+                "mean: set --model.belief sample."
             )
         if self.learn.batch_sharing == "split" and self.learn.batch_size < self.model.num_members:
             raise ConfigError(

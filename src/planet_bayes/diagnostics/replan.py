@@ -18,13 +18,13 @@ REPLANNABLE = (
     *("env.max_steps", "env.timeout"),
     *("model.belief", "model.latent_noise"),
 )
-"""Settings besides the group ``planner`` that may differ from the run's: no weights depend on
-them."""
+"""Settings besides the groups ``planner`` and ``agent`` that may differ from the run's: no weights
+depend on them."""
 
 
 def is_replannable(name: str) -> bool:
     """Return whether a setting, by its dotted name, may change in an agent that has learned."""
-    return name in REPLANNABLE or name.startswith("planner.")
+    return name in REPLANNABLE or name.startswith(("planner.", "agent."))
 
 
 def check_replannable(saved: Config, changed: Config) -> None:
@@ -38,7 +38,7 @@ def check_replannable(saved: Config, changed: Config) -> None:
         if not is_replannable(name):
             raise ConfigError(
                 f"{name} cannot be changed in an agent that has learned. What can: planner.*, "
-                f"{', '.join(REPLANNABLE)}."
+                f"agent.*, {', '.join(REPLANNABLE)}."
             )
 
 

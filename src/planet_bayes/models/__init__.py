@@ -13,6 +13,14 @@ if TYPE_CHECKING:
     from planet_bayes.models.modalities import MODALITIES, Image, Modality, ModalityNetwork, Vector
     from planet_bayes.models.posterior import POSTERIORS, Ensemble, Posterior
     from planet_bayes.models.rssm import RSSM, Dense, Filtered, LayerShape, Normal, Weights
+    from planet_bayes.models.weighted_filter import (
+        BeliefFilter,
+        ImportanceFilter,
+        LatentModel,
+        ParticleFilter,
+        Particles,
+        StateSpace,
+    )
     from planet_bayes.models.world_model import WorldModel
 
 __all__ = [
@@ -20,19 +28,25 @@ __all__ = [
     "MODALITIES",
     "POSTERIORS",
     "RSSM",
+    "BeliefFilter",
     "Dense",
     "Ensemble",
     "Filtered",
     "Head",
     "Image",
+    "ImportanceFilter",
+    "LatentModel",
     "LayerShape",
     "LossConfig",
     "Modality",
     "ModalityNetwork",
     "ModelConfig",
     "Normal",
+    "ParticleFilter",
+    "Particles",
     "Posterior",
     "RewardHead",
+    "StateSpace",
     "Vector",
     "Weights",
     "WorldModel",
@@ -46,6 +60,10 @@ __getattr__, __dir__ = exports(
         "modalities": ("MODALITIES", "Image", "Modality", "ModalityNetwork", "Vector"),
         "posterior": ("POSTERIORS", "Ensemble", "Posterior"),
         "rssm": ("RSSM", "Dense", "Filtered", "LayerShape", "Normal", "Weights"),
+        "weighted_filter": (
+            *("BeliefFilter", "ImportanceFilter", "LatentModel"),
+            *("ParticleFilter", "Particles", "StateSpace"),
+        ),
         "world_model": ("WorldModel",),
     },
 )

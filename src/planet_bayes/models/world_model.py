@@ -229,6 +229,24 @@ class WorldModel(nn.Module):
             for name, sense in self._senses().items()
         }
 
+    def log_likelihood(self, features: Tensor, inputs: Mapping[str, Tensor]) -> Tensor:
+        """Return log p(o | h, s) ``[P, B · L]``, up to a constant, as the ELBO has it.
+
+        Args:
+            features: ``[P, B · L, D + S]``. Rows b · L to b · L + L - 1 see observation b.
+            inputs: The result of `inputs` for B observations.
+        """
+        particles, rows, size = features.shape
+        first = next(iter(inputs.values()))
+        index = torch.arange(rows, device=features.device) // (rows // len(first))
+        index = index.expand(particles, -1).reshape(-1, 1)  # [P · B · L, 1]
+        weight, flat = features.new_ones(index.shape), features.reshape(-1, 1, size)
+        errors = {
+            name: sense.error(flat, inputs[name].unsqueeze(0), index, weight) * sense.loss_weight
+            for name, sense in self._senses().items()
+        }
+        return -_sum(errors).view(particles, rows)
+
     # Imagination.
 
     def imagination(self) -> Imagination:

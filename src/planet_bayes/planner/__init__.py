@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from planet_bayes.planner._optimality import Optimality
     from planet_bayes.planner._plan import plan
     from planet_bayes.planner._result import Diagnostics, PlanResult
-    from planet_bayes.planner._risk import Risk, mean
+    from planet_bayes.planner._risk import Risk, mean, weighted_mean
     from planet_bayes.planner._spaces import Bounds
 
 __all__ = [
@@ -74,6 +74,7 @@ __all__ = [
     "paets",
     "plan",
     "proportional_cem",
+    "weighted_mean",
 ]
 
 __getattr__, __dir__ = exports(
@@ -93,7 +94,7 @@ __getattr__, __dir__ = exports(
         "_optimality": ("Optimality",),
         "_plan": ("plan",),
         "_result": ("Diagnostics", "PlanResult"),
-        "_risk": ("Risk", "mean"),
+        "_risk": ("Risk", "mean", "weighted_mean"),
         "_spaces": ("Bounds",),
     },
 )

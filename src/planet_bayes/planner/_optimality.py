@@ -9,6 +9,8 @@ different algorithms:
 - ``before``: W = f(E_P[R]), the heuristic that the paper uses; f sees ``[B, N, 1]``. Another risk
   can replace the mean.
 - ``after``: W = E_P[f(R)], as in the derivation; f sees ``[B, N, P]``.
+
+Particles may have weights. Then both means are weighted.
 """
 
 from __future__ import annotations
@@ -21,29 +23,59 @@ from torch import Tensor
 
 from planet_bayes.errors import PlannerError
 from planet_bayes.planner._config import PlannerConfig
+from planet_bayes.planner._risk import living_weights
+
+NEGLIGIBLE_WEIGHT = 1e-6
+"""A particle with less than this fraction of the largest weight is left out of E_P[f(R)]. Else its
+returns could set the threshold that no particle of weight reaches."""
 
 Optimality = Callable[[Tensor, PlannerConfig], Tensor]
 
 
 def log_optimality(
-    returns: Tensor, values: Tensor, config: PlannerConfig, optimality: Optimality
+    returns: Tensor,
+    values: Tensor,
+    config: PlannerConfig,
+    optimality: Optimality,
+    particle_weights: Tensor | None = None,
 ) -> Tensor:
-    """Return log W, ``[B, N]``, from returns ``[B, N, P]`` and their risk ``[B, N]``."""
+    """Return log W, ``[B, N]``, from returns ``[B, N, P]`` and their risk ``[B, N]``.
+
+    With ``particle_weights`` ``[B, P]``, "after" is W = Σ_p w_p f(R_p). The optimality itself,
+    for example its threshold, does not see the weights. "before" has them in the risk.
+    """
+    if particle_weights is not None and config.expectation == "after":
+        return _weighted_after(returns, config, optimality, particle_weights)
     if config.expectation == "before":
         inputs = values.unsqueeze(-1)  # [B, N, 1]
     else:
         # With -inf in its place, a dead particle contributes nothing to E_P[f] except a factor
         # that is the same for all candidates.
         inputs = torch.where(returns.isnan(), -torch.inf, returns)  # [B, N, P]
-    log_values = optimality(inputs, config)
+    log_values = _checked(optimality(inputs, config), inputs)
+    if log_values.shape[-1] == 1:
+        return log_values[..., 0]
+    return log_values.logsumexp(-1) - math.log(log_values.shape[-1])
+
+
+def _weighted_after(
+    returns: Tensor, config: PlannerConfig, optimality: Optimality, particle_weights: Tensor
+) -> Tensor:
+    """Return log Σ_p w_p f(R_p), ``[B, N]``."""
+    weights = living_weights(returns, particle_weights)  # [B, P]
+    counts = weights > NEGLIGIBLE_WEIGHT * weights.amax(-1, keepdim=True)
+    inputs = torch.where(counts.unsqueeze(1), returns, -torch.inf)
+    log_values = _checked(optimality(inputs, config), inputs)
+    return (log_values + weights.log().unsqueeze(1)).logsumexp(-1)
+
+
+def _checked(log_values: Tensor, inputs: Tensor) -> Tensor:
     if log_values.shape != inputs.shape:
         raise PlannerError(
             f"optimality: expected log f(R) of the shape of the returns, {tuple(inputs.shape)} "
             f"(B, N, P), got {tuple(log_values.shape)}."
         )
-    if log_values.shape[-1] == 1:
-        return log_values[..., 0]
-    return log_values.logsumexp(-1) - math.log(log_values.shape[-1])
+    return log_values
 
 
 def surely_finite(values: Tensor) -> bool:

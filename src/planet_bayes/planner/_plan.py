@@ -23,7 +23,7 @@ from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import check_components, find_family, find_optimality
 from planet_bayes.planner._optimality import Optimality, log_optimality, surely_finite
 from planet_bayes.planner._result import Diagnostics, PlanResult
-from planet_bayes.planner._risk import Risk, mean
+from planet_bayes.planner._risk import Risk, mean, weighted_mean
 
 StateT = TypeVar("StateT")
 SpaceT = TypeVar("SpaceT")
@@ -58,14 +58,18 @@ def step(
     generator: Generator,
     optimality: Optimality,
     risk: Risk,
+    particle_weights: Tensor | None = None,
 ) -> Step:
     """Apply the law once: candidates → returns → weights → refit (Algorithm 3)."""
     rewards = model.imagine(state, candidates, generator)  # [B, N, P, H]
     _check_rewards(rewards, candidates)
     returns, valid, dead = accept(rewards.to(candidates.dtype).sum(-1))  # [B, N, P], [B, N], [B, P]
+    if particle_weights is not None:
+        _check_particle_weights(particle_weights, returns)
     values = risk(returns)  # [B, N]
     _check_values(values, returns)
-    log_weights = log_optimality(returns, values, config, optimality) / config.temperature  # [B, N]
+    log_values = log_optimality(returns, values, config, optimality, particle_weights)
+    log_weights = log_values / config.temperature  # [B, N]
     if config.entropy_weight > 0:
         log_weights = log_weights - config.entropy_weight * proposal.log_prob(candidates)
     weights = log_weights.softmax(-1)
@@ -87,6 +91,7 @@ def plan(
     proposal: Family[SpaceT] | None = None,
     optimality: Optimality | None = None,
     risk: Risk = mean,
+    particle_weights: Tensor | None = None,
 ) -> PlanResult:
     """Find good action sequences from ``state`` and return the first action (Algorithm 3).
 
@@ -110,6 +115,9 @@ def plan(
         optimality: From returns to weights; by default the one in `OPTIMALITIES` that
             ``config.optimality`` names.
         risk: Reduces the returns of the particles to one value per candidate.
+        particle_weights: Weights of the model's particles, ``[B, P]``, not negative; None: equal
+            ones. They make `mean` a weighted mean, and weight E[f(R)] with ``expectation`` "after".
+            A risk of your own must know them itself.
 
     Raises:
         PlannerError: The arguments do not fit together, or no candidate has a finite return.
@@ -120,6 +128,8 @@ def plan(
     family = find_family(config) if proposal is None else proposal
     weigh = find_optimality(config) if optimality is None else optimality
     check_components(config, family)
+    if particle_weights is not None and risk is mean:
+        risk = weighted_mean(particle_weights)
     num_candidates = config.num_candidates(getattr(model, "num_particles", 1))
 
     current = family.start(bounds, config, generator, previous, batch_size)
@@ -134,7 +144,9 @@ def plan(
         noise = current.draw_noise(num_candidates, generator)
         noise = noise.first(config.candidates_at(iteration, num_candidates))
         candidates = _with_kept(current.sample(noise), kept)  # [B, N, H, A]
-        last = step(model, state, current, candidates, config, generator, weigh, risk)
+        last = step(
+            model, state, current, candidates, config, generator, weigh, risk, particle_weights
+        )
         current = last.proposal
         kept = _best(last, config.keep_elites) if config.keep_elites else None
         best.append(last.values.amax(-1))
@@ -257,4 +269,12 @@ def _check_values(values: Tensor, returns: Tensor) -> None:
         raise PlannerError(
             f"risk: expected values of shape {tuple(returns.shape[:2])} (B, N), got "
             f"{tuple(values.shape)}."
+        )
+
+
+def _check_particle_weights(weights: Tensor, returns: Tensor) -> None:
+    expected = (returns.shape[0], returns.shape[2])
+    if weights.shape != expected:
+        raise PlannerError(
+            f"particle_weights: expected the shape {expected} (B, P), got {tuple(weights.shape)}."
         )

@@ -19,7 +19,7 @@ from planet_bayes.data.folder import CheckpointFolder, RunFolder
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.spaces import Signature
 from planet_bayes.training import checkpoint, weights
-from planet_bayes.training.build import build_model
+from planet_bayes.training.build import build_agent, build_model
 from planet_bayes.training.progress import Progress
 
 if TYPE_CHECKING:
@@ -78,7 +78,7 @@ def load_run(path: Path | str, device: str = "auto", changed: Config | None = No
     signature = _signature(found.path, config)
     model = build_model(config, signature, resolve_device(device))
     weights.load_model(found.path, model)
-    agent = Agent(model.eval(), signature, config.planner)
+    agent = build_agent(config, model.eval(), signature)
     return Run(folder, config, agent, found.progress, tuple(found.damaged.values()))
 
 

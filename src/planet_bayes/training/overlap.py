@@ -32,7 +32,7 @@ from planet_bayes.envs import make_env
 from planet_bayes.errors import ConfigError, EnvError, PlanetBayesError
 from planet_bayes.spaces import Signature
 from planet_bayes.training import weights
-from planet_bayes.training.build import build_model
+from planet_bayes.training.build import build_agent, build_model
 from planet_bayes.training.collect import Collected, Stopped, collect_episode
 
 POLL_SECONDS = 0.1
@@ -216,7 +216,7 @@ def serve(
                 plugins.register(name)
             env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
             senses = Signature.from_json(signature)
-            agent = Agent(build_model(config, senses, device), senses, config.planner)
+            agent = build_agent(config, build_model(config, senses, device), senses)
             reply = None
         except Exception as error:
             reply = _failure(error)

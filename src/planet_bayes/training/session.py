@@ -22,7 +22,7 @@ from planet_bayes.envs import NamedObservations, make_env
 from planet_bayes.errors import RunError
 from planet_bayes.machine import machine
 from planet_bayes.training import checkpoint, weights
-from planet_bayes.training.build import build_model
+from planet_bayes.training.build import build_agent, build_model
 from planet_bayes.training.collect import collect_random
 from planet_bayes.training.events import Problem, Report
 from planet_bayes.training.learner import Learner
@@ -86,7 +86,7 @@ class Session:
         self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
         signature = self.env.signature
         self.learner = Learner(build_model(config, signature, self.device), config)
-        self.agent = Agent(self.learner.acting_model, signature, config.planner)
+        self.agent = build_agent(config, self.learner.acting_model, signature)
         if not resume:
             self._start_collector(stack)  # a failure here leaves no folder behind
         folder.path.mkdir(parents=True, exist_ok=True)
