@@ -20,6 +20,7 @@ from planet_bayes.planner import (
     Mixture,
     PlannerConfig,
     PlanResult,
+    Portfolio,
     Proposal,
     SeparableCMA,
     plan,
@@ -105,9 +106,9 @@ class PointMass:
 # --- Proposals and noise ----------------------------------------------------------------------
 
 
-def built_in(proposal: Proposal | None) -> Gaussian | Mixture | SeparableCMA:
+def built_in(proposal: Proposal | None) -> Gaussian | Mixture | SeparableCMA | Portfolio:
     """Return the same proposal, of a family that has ``mean``, ``std`` and ``log_weights``."""
-    assert isinstance(proposal, Gaussian | Mixture | SeparableCMA)
+    assert isinstance(proposal, Gaussian | Mixture | SeparableCMA | Portfolio)
     return proposal
 
 
@@ -167,7 +168,10 @@ class Scripted:
         return Scripted(self.inner.refit(actions, weights), self.noises[1:])
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self.inner, name)
+        found = getattr(self.inner, name)
+        if name == "refit_values":
+            return lambda actions, values: Scripted(found(actions, values), self.noises[1:])
+        return found
 
 
 @dataclass(frozen=True)

@@ -223,8 +223,8 @@ def test_executed_action_is_a_sample_or_the_heaviest_mean():
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_finite_is_an_error(method, bad):
-    config = METHODS[method](num_trajectories=6, horizon=2)
-    model = Table(torch.full((6, 2), bad))
+    config = METHODS[method](num_trajectories=16, horizon=2)
+    model = Table(torch.full((16, 2), bad))
     with pytest.raises(PlannerError, match="finite"):
         plan(model, None, Bounds.symmetric(1), config, seeded())
 

@@ -112,9 +112,12 @@ def test_by_default_the_loop_is_the_plain_one(method: str, execute: str) -> None
         noise = ActionNoise.draw((2, 33, 3, 2), BOUNDS.low, generator)
         candidates = proposal.sample(noise).clamp(BOUNDS.low, BOUNDS.high)
         returns = model.imagine(None, candidates, generator).sum(-1)
-        optimality = OPTIMALITIES[config.optimality]
-        log_weights = log_optimality(returns, returns.mean(-1), config, optimality)
-        proposal = proposal.refit(candidates, log_weights.softmax(-1))
+        values, optimality = returns.mean(-1), OPTIMALITIES[config.optimality]
+        log_weights = log_optimality(returns, values, config, optimality)
+        if method == "portfolio":
+            proposal = proposal.refit_values(candidates, values)
+        else:
+            proposal = proposal.refit(candidates, log_weights.softmax(-1))
     action = proposal.first_action(execute, generator)
 
     other = seeded(5)

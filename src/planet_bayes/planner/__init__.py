@@ -22,6 +22,7 @@ if TYPE_CHECKING:
         Noise,
         Proposal,
         TrajectoryModel,
+        ValueProposal,
     )
     from planet_bayes.planner._deadline import Deadline
     from planet_bayes.planner._gaussian import Gaussian, GaussianFamily
@@ -34,12 +35,14 @@ if TYPE_CHECKING:
         cma_es,
         mppi,
         paets,
+        portfolio,
         proportional_cem,
     )
     from planet_bayes.planner._mixture import Mixture
     from planet_bayes.planner._noise import ActionNoise
     from planet_bayes.planner._optimality import Optimality
     from planet_bayes.planner._plan import plan
+    from planet_bayes.planner._portfolio import Portfolio
     from planet_bayes.planner._result import Diagnostics, PlanResult
     from planet_bayes.planner._risk import Risk, mean, weighted_mean
     from planet_bayes.planner._spaces import Bounds
@@ -62,10 +65,12 @@ __all__ = [
     "PlanResult",
     "PlannerConfig",
     "PlannerError",
+    "Portfolio",
     "Proposal",
     "Risk",
     "SeparableCMA",
     "TrajectoryModel",
+    "ValueProposal",
     "cem",
     "check_config",
     "cma_es",
@@ -73,6 +78,7 @@ __all__ = [
     "mppi",
     "paets",
     "plan",
+    "portfolio",
     "proportional_cem",
     "weighted_mean",
 ]
@@ -82,17 +88,25 @@ __getattr__, __dir__ = exports(
     {
         "_cma": ("SeparableCMA",),
         "_config": ("PlannerConfig",),
-        "_contract": ("Components", "Family", "Noise", "Proposal", "TrajectoryModel"),
+        "_contract": (
+            "Components",
+            "Family",
+            "Noise",
+            "Proposal",
+            "TrajectoryModel",
+            "ValueProposal",
+        ),
         "_deadline": ("Deadline",),
         "_gaussian": ("Gaussian", "GaussianFamily"),
         "_methods": (
             *("FAMILIES", "METHODS", "OPTIMALITIES", "check_config"),
-            *("cem", "cma_es", "mppi", "paets", "proportional_cem"),
+            *("cem", "cma_es", "mppi", "paets", "portfolio", "proportional_cem"),
         ),
         "_mixture": ("Mixture",),
         "_noise": ("ActionNoise",),
         "_optimality": ("Optimality",),
         "_plan": ("plan",),
+        "_portfolio": ("Portfolio",),
         "_result": ("Diagnostics", "PlanResult"),
         "_risk": ("Risk", "mean", "weighted_mean"),
         "_spaces": ("Bounds",),

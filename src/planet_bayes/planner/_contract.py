@@ -6,7 +6,7 @@ Axes: B problems, N candidates, P particles, H horizon, A action dimensions, M c
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal, Protocol, Self, TypeVar
+from typing import Any, Literal, Protocol, Self, TypeVar, runtime_checkable
 
 import torch
 from torch import Generator, Tensor
@@ -111,6 +111,15 @@ class Proposal(Protocol):
 
     def components(self) -> Components:
         """Return the weight, mean and std of each component."""
+        ...
+
+
+@runtime_checkable
+class ValueProposal(Proposal, Protocol):
+    """A proposal that is refitted to the values of candidates, not to weights of all of them."""
+
+    def refit_values(self, actions: Tensor, values: Tensor) -> Proposal:
+        """Return the refitted proposal; ``values`` ``[B, N]`` are -inf for rejected candidates."""
         ...
 
 

@@ -22,10 +22,16 @@ from planet_bayes.planner._optimality import (
     rank,
     threshold,
 )
+from planet_bayes.planner._portfolio import PORTFOLIO
 
 PartT = TypeVar("PartT")
 
-FAMILIES: dict[str, Family[Any]] = {"gaussian": GAUSSIAN, "mixture": MIXTURE, "cma": CMA}
+FAMILIES: dict[str, Family[Any]] = {
+    "gaussian": GAUSSIAN,
+    "mixture": MIXTURE,
+    "cma": CMA,
+    "portfolio": PORTFOLIO,
+}
 """Proposal families by name."""
 
 OPTIMALITIES: dict[str, Optimality] = {
@@ -112,11 +118,17 @@ def paets(**settings: Any) -> PlannerConfig:
     return _config({"proposal": "mixture", "num_components": 5}, settings)
 
 
+def portfolio(**settings: Any) -> PlannerConfig:
+    """Portfolio: four Gaussians with their own elites, which merge where no valley parts them."""
+    return _config({"proposal": "portfolio", "num_components": 4}, settings)
+
+
 METHODS: dict[str, Callable[..., PlannerConfig]] = {
     "cem": cem,
     "mppi": mppi,
     "proportional_cem": proportional_cem,
     "cma_es": cma_es,
     "paets": paets,
+    "portfolio": portfolio,
 }
 """Methods by name; each accepts any field of `PlannerConfig` as a keyword."""

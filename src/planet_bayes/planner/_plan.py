@@ -18,7 +18,7 @@ from torch import Generator, Tensor
 
 from planet_bayes.errors import PlannerError
 from planet_bayes.planner._config import PlannerConfig
-from planet_bayes.planner._contract import Family, Proposal, TrajectoryModel
+from planet_bayes.planner._contract import Family, Proposal, TrajectoryModel, ValueProposal
 from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import check_components, find_family, find_optimality
 from planet_bayes.planner._optimality import Optimality, log_optimality, surely_finite
@@ -73,7 +73,10 @@ def step(
     if config.entropy_weight > 0:
         log_weights = log_weights - config.entropy_weight * proposal.log_prob(candidates)
     weights = log_weights.softmax(-1)
-    refitted = proposal.refit(candidates, weights)
+    if isinstance(proposal, ValueProposal):
+        refitted = proposal.refit_values(candidates, values)
+    else:
+        refitted = proposal.refit(candidates, weights)
     return Step(refitted, candidates, returns, values, weights, valid, dead)
 
 
