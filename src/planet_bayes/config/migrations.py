@@ -12,10 +12,16 @@ from typing import Any
 from planet_bayes.envs import TASKS
 from planet_bayes.errors import ConfigError
 
-FORMAT = 3
-"""Number of today's format. Files of version 0.1 have no number."""
+FORMAT = 4
+"""Number of today's format. Files of version 0.1 have no number, those of 0.2 have 3."""
 
 Table = dict[str, Any]
+
+ADDED_SINCE_3: Table = {
+    "model": {"dropout_rate": 0.1},
+    "learn": {"cycle_updates": 100, "posterior_temperature": 1.0},
+}
+"""Settings that files of format 3 lack, with a value that changes nothing in their runs."""
 
 _DEFAULTS_0_1: Table = {
     "task": "cup_catch",
@@ -149,10 +155,22 @@ def migrated(data: Any) -> Any:
         return data
     version = data.get("format")
     if version is None:
-        return _from_0_1(data)
-    if version != FORMAT:
-        raise ConfigError(f"format {version!r}; this version reads format {FORMAT} and 0.1.")
-    return {key: value for key, value in data.items() if key != "format"}
+        return _from_3(_from_0_1(data))
+    if version not in (3, FORMAT):
+        raise ConfigError(f"format {version!r}; this version reads format {FORMAT}, 3 and 0.1.")
+    plain = {key: value for key, value in data.items() if key != "format"}
+    return plain if version == FORMAT else _from_3(plain)
+
+
+def _from_3(data: Table) -> Table:
+    result = dict(data)
+    for group, added in ADDED_SINCE_3.items():
+        if isinstance(data.get(group), dict):
+            known = sorted(set(added) & set(data[group]))
+            if known:
+                raise ConfigError(f"unknown key {f'{group}.{known[0]}'!r} in format 3.")
+            result[group] = data[group] | added
+    return result
 
 
 def _from_0_1(data: Table) -> Table:
