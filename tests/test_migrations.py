@@ -44,6 +44,16 @@ def averaged_otherwise(data: dict[str, Any]) -> bool:
     return "format" not in data and small and env.get("oversampling", 1) != 4
 
 
+def completed(data: dict[str, Any]) -> dict[str, Any]:
+    """Return the data of a file of format 3 as one of today's format."""
+    added: dict[str, dict[str, Any]] = {
+        "model": {"dropout_rate": 0.1},
+        "learn": {"cycle_updates": 100, "posterior_temperature": 1.0},
+    }
+    groups = {group: data[group] | values for group, values in added.items()}
+    return data | {"format": 4} | groups if data["format"] == 3 else data
+
+
 @pytest.mark.parametrize("path", COMMITTED, ids=name)
 def test_every_committed_file_loads(path: Path) -> None:
     data = json.loads(path.read_text())
@@ -54,7 +64,7 @@ def test_every_committed_file_loads(path: Path) -> None:
     config = configuration.load(path)
     assert (config.task, config.seed) == (data["task"], data["seed"])
     if "format" in data:
-        assert json.loads(configuration.to_json(config)) == data
+        assert json.loads(configuration.to_json(config)) == completed(data)
         return
     assert config.env.observation == (data["env"]["observation"],)
     assert config.method == data["method"]
@@ -71,8 +81,10 @@ def test_every_committed_file_loads(path: Path) -> None:
         assert new == data[group][key]
 
 
-def test_files_of_version_0_1_are_among_them() -> None:
-    assert sum("format" not in json.loads(path.read_text()) for path in COMMITTED) > 5
+def test_files_of_version_0_1_and_of_format_3_are_among_them() -> None:
+    formats = [json.loads(path.read_text()).get("format") for path in COMMITTED]
+    assert formats.count(None) > 5
+    assert formats.count(3) >= 2
 
 
 # --- presets
@@ -233,7 +245,9 @@ def test_sensors_are_kept() -> None:
         ({"train": {"learning_rate": 10**400}}, "too large"),
         ({"train": {"learning_rate": "fast"}}, r"train\.learning_rate: expected a value"),
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
-        ({"format": 4}, "format 4; this version reads format 3 and 0.1"),
+        ({"format": 5}, "format 5; this version reads format 4, 3 and 0.1"),
+        ({"format": 3, "model": {"dropout_rate": 0.2}}, r"unknown key 'model\.dropout_rate'"),
+        ({"format": 3, "learn": {"ema_decay": 0.0}}, "missing key"),
         ({"format": "3"}, "format '3'; this version reads"),
     ],
 )

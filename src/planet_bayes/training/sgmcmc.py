@@ -4,10 +4,11 @@ The target is exp(-N L(θ) / T): L is the loss per step of data plus -log p(θ) 
 steps in the replay and T the temperature. With g = ∇L, the step size η and momentum β (Chen et al.,
 2014; the friction is 1 - β), an update is
 
-    v ← β v + (1 - β) (√(2 η T G / N) ξ - η G g)        ξ ~ N(0, 1)
-    θ ← θ + v
+    v ← β v + (1 - β) (√(2 T G / N) ξ - √η G g)        ξ ~ N(0, 1)
+    θ ← θ + √η v
 
-Without noise this is Adam without bias correction of its mean. In each cycle η falls along a cosine
+The momentum v has a scale that η does not change, so that it does not carry θ on when η falls to
+zero. Without noise this is Adam without a bias correction of v. In each cycle η falls along a cosine
 (Zhang et al., 2020, Eq. 1). The first part of a cycle explores: it adds no noise, and updates the
 preconditioner G = 1 / (√E[g²] + ε). The second part samples: it adds noise and holds G. A constant
 G needs no correction for its derivative.
@@ -106,10 +107,10 @@ class CyclicalSGHMC:
             state["exp_avg_sq"].lerp_(gradient.square(), 1 - BETAS[1])
         correction = 1 - BETAS[1] ** state["step"].item()
         scale = 1 / ((state["exp_avg_sq"] / correction).sqrt() + EPSILON)
-        force = -step_size * scale * gradient
+        force = -math.sqrt(step_size) * scale * gradient
         if now.samples:
-            variance = 2 * step_size * self.temperature / num_data * scale
+            variance = 2 * self.temperature / num_data * scale
             noise = torch.randn(parameter.shape, generator=generator, device=generator.device)
             force += variance.sqrt() * noise
         state["exp_avg"].lerp_(force, 1 - BETAS[0])
-        parameter += state["exp_avg"]
+        parameter += math.sqrt(step_size) * state["exp_avg"]
