@@ -24,7 +24,7 @@ NAMES = ("dropout", "sgmcmc")
 def settings(name: str, **groups: object) -> Config:
     """Return the tiny run with a posterior. Cycles end inside and at the end of iterations."""
     config = replaced(TINY, model={"posterior": name}, learn={"cycle_updates": 3})
-    return replaced(config, **groups)  # type: ignore[no-any-return]
+    return replaced(config, **groups)
 
 
 @pytest.fixture(scope="module")

@@ -86,7 +86,7 @@ class WorldModel(nn.Module):
         return cast(Posterior, self.posterior).weights()
 
     def fitted_weights(self, generator: Generator) -> Weights:
-        """Return the weights that an update fits: those of the particles, or the posterior's own."""
+        """Return the weights that an update fits: those of all particles, or others."""
         if isinstance(self.posterior, FittedApart):
             return self.posterior.fitted_weights(generator)
         return self.weights()

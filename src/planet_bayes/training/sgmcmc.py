@@ -1,17 +1,17 @@
 """Cyclical stochastic-gradient Hamiltonian Monte Carlo, with Adam's preconditioner.
 
-The target is exp(-N L(θ) / T): L is the loss per step of data plus -log p(θ) / N, N is the number of
-steps in the replay and T the temperature. With g = ∇L, the step size η and momentum β (Chen et al.,
-2014; the friction is 1 - β), an update is
+The target is exp(-N L(θ) / T): L is the loss per step of data plus -log p(θ) / N, N is the number
+of steps in the replay and T the temperature. With g = ∇L, the step size η and momentum β (Chen et
+al., 2014; the friction is 1 - β), an update is
 
     v ← β v + (1 - β) (√(2 T G / N) ξ - √η G g)        ξ ~ N(0, 1)
     θ ← θ + √η v
 
 The momentum v has a scale that η does not change, so that it does not carry θ on when η falls to
-zero. Without noise this is Adam without a bias correction of v. In each cycle η falls along a cosine
-(Zhang et al., 2020, Eq. 1). The first part of a cycle explores: it adds no noise, and updates the
-preconditioner G = 1 / (√E[g²] + ε). The second part samples: it adds noise and holds G. A constant
-G needs no correction for its derivative.
+zero. Without noise this is Adam without a bias correction of v. In each cycle η falls along a
+cosine (Zhang et al., 2020, Eq. 1). The first part of a cycle explores: it adds no noise, and
+updates the preconditioner G = 1 / (√E[g²] + ε). The second part samples: it adds noise and holds G.
+A constant G needs no correction for its derivative.
 
 The noise of minibatches is not subtracted: it adds to the temperature.
 """
@@ -113,4 +113,4 @@ class CyclicalSGHMC:
             noise = torch.randn(parameter.shape, generator=generator, device=generator.device)
             force += variance.sqrt() * noise
         state["exp_avg"].lerp_(force, 1 - BETAS[0])
-        parameter += math.sqrt(step_size) * state["exp_avg"]
+        parameter.add_(state["exp_avg"], alpha=math.sqrt(step_size))

@@ -42,7 +42,7 @@ class Snapshots(nn.Module):
         self, layers: Mapping[str, LayerShape], config: ModelConfig, generator: Generator
     ) -> None:
         super().__init__()
-        self.num_particles, self.num_fitted = config.num_members, 2
+        self.num_particles, self.num_fitted = config.num_members, 1
         self.chain = Ensemble(layers, dataclasses.replace(config, num_members=1), generator)
         self.kept = nn.ModuleDict()
         for name, layer in self.chain.named_children():
@@ -62,22 +62,8 @@ class Snapshots(nn.Module):
         return Weights(**layers)
 
     def fitted_weights(self, generator: Generator) -> Weights:
-        """Return the chain and a random snapshot, which is a constant.
-
-        The encoders, decoders and heads are fitted to both. If they were fitted to the chain alone,
-        they would soon no longer fit the states of older snapshots.
-        """
-        device = generator.device
-        picked = torch.randint(self.num_particles, (1,), generator=generator, device=device)
-        chain, kept = vars(self.chain.weights()), vars(self.weights())
-        layers = {
-            name: Dense(
-                torch.cat([layer.weight, kept[name].weight[picked]]),
-                torch.cat([layer.bias, kept[name].bias[picked]]),
-            )
-            for name, layer in chain.items()
-        }
-        return Weights(**layers)
+        """Return the chain; nothing is drawn."""
+        return self.chain.weights()
 
     def priors(self) -> dict[nn.Parameter, GaussianPrior]:
         """Return the prior of each parameter of the chain.
