@@ -66,7 +66,7 @@ def outputs(changes: dict[str, Any], modalities: Modalities) -> tuple[list[Tenso
     }
     model.rescale(moments | {"reward": Moments(torch.tensor(0.0), torch.tensor(3.0))})
     with torch.no_grad():
-        batch = make_batch(model.num_particles, 2, 3, modalities)
+        batch = make_batch(model.num_fitted, 2, 3, modalities)
         terms = model.loss(batch, PLAIN, seeded(1))
         actions = torch.full((1, 3, 4, ACTIONS), 0.5)
         rewards = model.imagine(model.initial(1), actions, seeded(2))
