@@ -47,7 +47,7 @@ def averaged_otherwise(data: dict[str, Any]) -> bool:
 def completed(data: dict[str, Any]) -> dict[str, Any]:
     """Return the data of a file of format 3 as one of today's format."""
     added: dict[str, dict[str, Any]] = {
-        "model": {"dropout_rate": 0.1},
+        "model": {"dropout_rate": 0.05},
         "learn": {"cycle_updates": 100, "posterior_temperature": 1.0},
     }
     groups = {group: data[group] | values for group, values in added.items()}

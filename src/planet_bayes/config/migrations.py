@@ -18,7 +18,7 @@ FORMAT = 4
 Table = dict[str, Any]
 
 ADDED_SINCE_3: Table = {
-    "model": {"dropout_rate": 0.1},
+    "model": {"dropout_rate": 0.05},
     "learn": {"cycle_updates": 100, "posterior_temperature": 1.0},
 }
 """Settings that files of format 3 lack, with a value that changes nothing in their runs."""

@@ -26,7 +26,7 @@ class ModelConfig:
     `models.POSTERIORS`. `ensemble`: a network for each particle (the paper). `dropout`: one network
     with a dropout mask for each particle. `sgmcmc`: snapshots of one network that moves by
     stochastic-gradient MCMC."""
-    dropout_rate: float = 0.1
+    dropout_rate: float = 0.05
     """Probability that a particle of the posterior `dropout` drops a hidden unit."""
     heads: tuple[str, ...] = ("reward",)
     """Prediction heads, by their names in `models.HEADS`. The planner needs `reward`."""
