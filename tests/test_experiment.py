@@ -153,11 +153,13 @@ def test_results_are_found_from_any_folder(monkeypatch: pytest.MonkeyPatch) -> N
 
 def test_every_folder_of_results_is_declared() -> None:
     names = {"benchmark", "preset-ablations", "no-blur", "no-ema-no-means-no-elites", "overlap"}
-    assert {path.stem for path in DECLARED} == names
+    assert {path.stem for path in DECLARED} == names | NOT_RUN
     planned = {run.result for path in DECLARED for run in read_experiment(path).runs}
     assert set((ROOT / "results").rglob("seed-*.csv")) <= planned
 
 
+NOT_RUN = {"posteriors"}
+"""Experiments that are declared before their first run."""
 ENDED_EARLY = {("no-blur", "cheetah_run", 1)}
 """Runs that have fewer episodes than declared; the notes beside them say why."""
 WITHOUT_EFFECT = {
@@ -170,7 +172,7 @@ WITHOUT_EFFECT = {
 @pytest.mark.parametrize("path", DECLARED, ids=lambda path: path.stem)
 def test_archived_runs_have_the_declared_settings(path: Path) -> None:
     archived = [run for run in read_experiment(path).runs if run.result.is_file()]
-    assert archived
+    assert bool(archived) == (path.stem not in NOT_RUN)
     for run in archived:
         made = configuration.load(run.result.with_suffix(".json"))
         different = configuration.differences(run.config(), made)

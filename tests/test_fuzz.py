@@ -91,7 +91,7 @@ def test_settings_are_taken_or_refused(where: list[tuple[str, ...]], value: Any)
             found = found[key]
         assert not isinstance(found, float) or not math.isnan(found), setting
     saved = json.loads(configuration.to_json(config))
-    assert saved.pop("format") == 3
+    assert saved.pop("format") == 4
     assert configuration.from_dict(Config, saved) == config
     assert config.planner.num_trajectories >= config.model.num_members
 

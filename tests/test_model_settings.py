@@ -46,6 +46,8 @@ MODEL_BEHAVIOUR: dict[str, Any] = {
     "belief": "mean",
     "normalise": True,
 }
+DROPOUT_ONLY: dict[str, Any] = {"dropout_rate": 0.4}
+"""Settings of the posterior `dropout`."""
 
 
 @pytest.fixture(autouse=True)
@@ -64,7 +66,7 @@ def outputs(changes: dict[str, Any], modalities: Modalities) -> tuple[list[Tenso
     }
     model.rescale(moments | {"reward": Moments(torch.tensor(0.0), torch.tensor(3.0))})
     with torch.no_grad():
-        batch = make_batch(model.num_particles, 2, 3, modalities)
+        batch = make_batch(model.num_fitted, 2, 3, modalities)
         terms = model.loss(batch, PLAIN, seeded(1))
         actions = torch.full((1, 3, 4, ACTIONS), 0.5)
         rewards = model.imagine(model.initial(1), actions, seeded(2))
@@ -82,7 +84,7 @@ def same(left: list[Tensor], right: list[Tensor]) -> bool:
 
 def test_every_setting_is_listed() -> None:
     names = {field.name for field in dataclasses.fields(ModelConfig)}
-    assert names == MODEL_SIZES.keys() | MODEL_BEHAVIOUR.keys()
+    assert names == MODEL_SIZES.keys() | MODEL_BEHAVIOUR.keys() | DROPOUT_ONLY.keys()
     assert {field.name for field in dataclasses.fields(LossConfig)} == LOSS_CHANGES.keys()
 
 
@@ -100,6 +102,15 @@ def test_every_behaviour_changes_what_the_same_weights_do(name: str) -> None:
     before, after = outputs({}, modalities), outputs({name: MODEL_BEHAVIOUR[name]}, modalities)
     assert same(before[0], after[0])
     assert not same(before[1], after[1])
+
+
+@pytest.mark.parametrize("name", DROPOUT_ONLY)
+def test_settings_of_dropout_change_it_and_nothing_else(name: str) -> None:
+    for posterior in ("dropout", "ensemble", "sgmcmc"):
+        before = outputs({"posterior": posterior}, VECTOR)
+        after = outputs({"posterior": posterior, name: DROPOUT_ONLY[name]}, VECTOR)
+        assert same(before[0], after[0])
+        assert same(before[1], after[1]) == (posterior != "dropout")
 
 
 LOSS_CHANGES: dict[str, tuple[Any, set[str]]] = {
@@ -145,6 +156,7 @@ def test_the_defaults_are_planets() -> None:
         *((ModelConfig, name, -1) for name in ("num_members", "reward_layers")),
         *((ModelConfig, name, -1) for name in ("decoder_layers", "decoder_depth")),
         *((ModelConfig, "image_bits", value) for value in (0, 9)),
+        *((ModelConfig, "dropout_rate", value) for value in (-0.1, 1.0, float("nan"))),
         *((ModelConfig, name, "other") for name in ("activation", "latent_noise", "belief")),
         *((ModelConfig, "heads", value) for value in ((), ("continuation",))),
         *((ModelConfig, "heads", ("reward", term)) for term in ("total", "observation", "kl")),

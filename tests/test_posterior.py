@@ -154,7 +154,9 @@ def alone_on(
     monkeypatch.setattr(
         alone,
         "filter_sequences",
-        lambda embed, action, _: filter_sequences(embed, action, noise[:, e : e + 1]),
+        lambda embed, action, _, weights: filter_sequences(
+            embed, action, noise[:, e : e + 1], weights
+        ),
     )
     return gradients(alone, map_batch(lambda x: x[e : e + 1], batch), PLAIN, seed=7)
 

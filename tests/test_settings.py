@@ -330,6 +330,28 @@ def test_ema_decay_is_the_share_of_the_past_in_the_acting_weights(tmp_path: Path
             assert torch.allclose(acting, decay * old + (1 - decay) * new, atol=1e-7)
 
 
+@covers("learn.cycle_updates", "learn.posterior_temperature")
+def test_cycles_and_temperature_of_the_chain(tmp_path: Path) -> None:
+    def chain(posterior: str = "sgmcmc", **learn: Any) -> tuple[list[torch.Tensor], int]:
+        made, replay = learner(tmp_path, model={"posterior": posterior}, learn=learn)
+        for number in range(6):
+            made.update(replay, number)
+        taken = dict(made.model.named_buffers()).get("posterior.taken", torch.tensor(-1))
+        return [value.detach() for value in made.model.posterior.parameters()], int(taken)
+
+    def same(left: list[torch.Tensor], right: list[torch.Tensor]) -> bool:
+        return all(torch.equal(a, b) for a, b in zip(left, right, strict=True))
+
+    (base, taken), (other, more) = chain(cycle_updates=6), chain(cycle_updates=2)
+    assert (taken, more) == (1, 3)
+    assert not same(base, other)
+    warm, _ = chain(cycle_updates=6, posterior_temperature=2.0)
+    assert not same(base, warm)
+    for posterior in ("ensemble", "dropout"):
+        plain, _ = chain(posterior)
+        assert same(plain, chain(posterior, cycle_updates=2, posterior_temperature=2.0)[0])
+
+
 # --- run
 
 

@@ -13,7 +13,7 @@ from planet_bayes.envs import TASKS
 from planet_bayes.errors import ConfigError
 
 FORMAT = 4
-"""Number of today's format. Files of version 0.1 have no number."""
+"""Number of today's format. Files of version 0.1 have no number, those of 0.2 have 3."""
 
 Table = dict[str, Any]
 
@@ -132,8 +132,12 @@ _ABLATION_0_1 = {
 }
 """Whether a method has an ensemble (E > 1) and a mixture (M > 1)."""
 
-_ADDED_IN_4: Table = {"agent": {"belief": "inference", "latent_particles": 64}}
-"""Settings that files of format 3 lack, with the values that mean what was done then."""
+_ADDED_IN_4: Table = {
+    "agent": {"belief": "inference", "latent_particles": 64},
+    "model": {"dropout_rate": 0.05},
+    "learn": {"cycle_updates": 100, "posterior_temperature": 1.0},
+}
+"""Settings that files of format 3 lack, with values that change nothing in their runs."""
 
 _COLLECT = ("episodes", "seed_episodes", "exploration", "absorbing_steps", "overlap")
 _LEARN = (
@@ -162,16 +166,25 @@ def migrated(data: Any) -> Any:
 
 
 def _from_3(data: Table) -> Table:
-    """In format 3 ``keep_elites`` put in each component's mean once (``warm_candidates``)."""
-    for key in _ADDED_IN_4:
-        if key in data:
-            raise ConfigError(f"unknown key {key!r} in a configuration of format 3.")
-    data = {**data, **copy.deepcopy(_ADDED_IN_4)}
+    """Add the settings of format 4.
+
+    In format 3 ``keep_elites`` put in each component's mean once (today ``warm_candidates``).
+    """
+    if "agent" in data:
+        raise ConfigError("unknown key 'agent' in a configuration of format 3.")
+    result = {**data, "agent": {}}
+    for group, added in _ADDED_IN_4.items():
+        found = result.get(group)
+        if isinstance(found, dict):
+            for key in added:
+                if key in found:
+                    raise ConfigError(f"unknown key '{group}.{key}' in format 3.")
+            result[group] = {**found, **added}
     planner = data.get("planner")
     if isinstance(planner, dict):
         warm = planner.get("num_components", 0) if planner.get("keep_elites") else 0
-        data["planner"] = {**planner, "warm_candidates": warm}
-    return data
+        result["planner"] = {**planner, "warm_candidates": warm}
+    return result
 
 
 def _from_0_1(data: Table) -> Table:

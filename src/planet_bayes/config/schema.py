@@ -95,10 +95,16 @@ class LearnConfig:
     """Minimum fraction of training sequences that contain a reward onset (a non-zero reward after
     four zero ones). Onsets are oversampled at most 20 times."""
     learning_rate: float = 1e-3
-    """Adam's step size."""
+    """Adam's step size, and the largest one of the posterior `sgmcmc`."""
     ema_decay: float = 0.0
     """Decay of the exponential moving average (EMA) of the weights that the agent acts with.
     0: no averaging."""
+    cycle_updates: int = 100
+    """Updates in a cycle of the posterior `sgmcmc`: its step size falls from the learning rate to
+    zero, and a snapshot is taken at the end."""
+    posterior_temperature: float = 1.0
+    """Temperature of the posterior `sgmcmc`, proportional to the variance of its noise. 1: the
+    posterior. Below 1: a narrower distribution. 0: no noise."""
 
     def __post_init__(self) -> None:
         at_least(self, "learn", 1, "batch_size", "sequence_length")
@@ -106,6 +112,12 @@ class LearnConfig:
         one_of(self, "learn", "batch_sharing", ("own", "shared", "split"))
         between(self, "learn", 0, 1, "onset_share")
         positive(self, "learn", "learning_rate", "agent_weight")
+        at_least(self, "learn", 2, "cycle_updates")
+        if not 0 <= self.posterior_temperature < float("inf"):
+            raise ConfigError(
+                "learn.posterior_temperature must be finite and at least 0, got "
+                f"{self.posterior_temperature}."
+            )
         if not 0 <= self.ema_decay < 1:
             raise ConfigError(f"learn.ema_decay must be in [0, 1), got {self.ema_decay}.")
 

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from planet_bayes.models.config import LossConfig, ModelConfig
     from planet_bayes.models.heads import HEADS, Head, RewardHead
     from planet_bayes.models.modalities import MODALITIES, Image, Modality, ModalityNetwork, Vector
-    from planet_bayes.models.posterior import POSTERIORS, Ensemble, Posterior
+    from planet_bayes.models.posterior import POSTERIORS, Dropout, Ensemble, Posterior, Snapshots
     from planet_bayes.models.rssm import RSSM, Dense, Filtered, LayerShape, Normal, Weights
     from planet_bayes.models.weighted_filter import (
         BeliefFilter,
@@ -30,6 +30,7 @@ __all__ = [
     "RSSM",
     "BeliefFilter",
     "Dense",
+    "Dropout",
     "Ensemble",
     "Filtered",
     "Head",
@@ -46,6 +47,7 @@ __all__ = [
     "Particles",
     "Posterior",
     "RewardHead",
+    "Snapshots",
     "StateSpace",
     "Vector",
     "Weights",
@@ -58,7 +60,7 @@ __getattr__, __dir__ = exports(
         "config": ("LossConfig", "ModelConfig"),
         "heads": ("HEADS", "Head", "RewardHead"),
         "modalities": ("MODALITIES", "Image", "Modality", "ModalityNetwork", "Vector"),
-        "posterior": ("POSTERIORS", "Ensemble", "Posterior"),
+        "posterior": ("POSTERIORS", "Dropout", "Ensemble", "Posterior", "Snapshots"),
         "rssm": ("RSSM", "Dense", "Filtered", "LayerShape", "Normal", "Weights"),
         "weighted_filter": (
             *("BeliefFilter", "ImportanceFilter", "LatentModel"),

@@ -20,9 +20,14 @@ class ModelConfig:
     """Parts and sizes of the world model. The defaults are PlaNet's."""
 
     num_members: int = 5
-    """Members of the ensemble (E)."""
+    """Members of the ensemble (E), or particles of another posterior (P)."""
     posterior: str = "ensemble"
-    """Approximation of the posterior over the weights, by its name in `models.POSTERIORS`."""
+    """Approximation of the posterior over the dynamics' weights, by its name in
+    `models.POSTERIORS`. `ensemble`: a network for each particle (the paper). `dropout`: one network
+    with a dropout mask for each particle. `sgmcmc`: snapshots of one network that moves by
+    stochastic-gradient MCMC."""
+    dropout_rate: float = 0.05
+    """Probability that a particle of the posterior `dropout` drops a hidden unit."""
     heads: tuple[str, ...] = ("reward",)
     """Prediction heads, by their names in `models.HEADS`. The planner needs `reward`."""
     deter: int = 200
@@ -66,6 +71,8 @@ class ModelConfig:
         one_of(self, "model", "activation", get_args(Activation))
         one_of(self, "model", "latent_noise", get_args(LatentNoise))
         one_of(self, "model", "belief", get_args(BeliefKind))
+        if not 0 <= self.dropout_rate < 1:
+            raise ConfigError(f"model.dropout_rate must be in [0, 1), got {self.dropout_rate}.")
         if "reward" not in self.heads:
             raise ConfigError(f"model.heads must contain reward, got {', '.join(self.heads)}.")
         if set(self.heads) & set(OTHER_TERMS):

@@ -20,7 +20,7 @@ from planet_bayes.models.heads import HEADS, Head
 from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.kernels import sequence
 from planet_bayes.models.modalities import Modality, ModalityNetwork
-from planet_bayes.models.posterior import POSTERIORS, Posterior
+from planet_bayes.models.posterior import POSTERIORS, FittedApart, Posterior
 from planet_bayes.models.rssm import RSSM, Filtered, Normal, Weights
 from planet_bayes.types import Belief, Moments, SequenceBatch
 
@@ -71,6 +71,12 @@ class WorldModel(nn.Module):
         return cast(Posterior, self.posterior).num_particles
 
     @property
+    def num_fitted(self) -> int:
+        """Q: how many sets of weights `loss` fits. It is P unless the posterior says otherwise."""
+        apart = isinstance(self.posterior, FittedApart)
+        return cast(FittedApart, self.posterior).num_fitted if apart else self.num_particles
+
+    @property
     def device(self) -> torch.device:
         """Where the weights are."""
         return next(self.parameters()).device
@@ -82,6 +88,12 @@ class WorldModel(nn.Module):
     def particle_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of which each particle owns one entry of the first axis."""
         return cast(Posterior, self.posterior).particle_parameters()
+
+    def fitted_weights(self, generator: Generator) -> Weights:
+        """Return the weights that an update fits: those of all particles, or others."""
+        if isinstance(self.posterior, FittedApart):
+            return self.posterior.fitted_weights(generator)
+        return self.weights()
 
     def _senses(self) -> dict[str, ModalityNetwork]:
         return cast(dict[str, ModalityNetwork], dict(self.senses.items()))
@@ -145,13 +157,19 @@ class WorldModel(nn.Module):
         noise = torch.randn(shape, generator=generator, device=generator.device)
         return noise.zero_() if self.config.belief == "mean" else noise
 
-    def filter_sequences(self, embed: Tensor, action: Tensor, noise: Tensor) -> Filtered:
-        """Filter sequences from the zero belief.
+    def filter_sequences(
+        self, embed: Tensor, action: Tensor, noise: Tensor, weights: Weights | None = None
+    ) -> Filtered:
+        """Filter sequences from the zero belief. Only the recurrence is in the loop over time.
 
-        ``embed`` is ``[P, B, T, embed]``, ``action`` ``[P, B, T, A]`` and ``noise``
-        ``[T, P, B, S]``. Only the recurrence is inside the loop over time.
+        Args:
+            embed: Embeddings ``[P, B, T, embed]``.
+            action: The actions that led to them, ``[P, B, T, A]``.
+            noise: Noise of the states, ``[T, P, B, S]``.
+            weights: Weights of P particles. None: those of `weights`.
         """
-        weights, lead = self.weights(), embed.shape[1:3]
+        weights = self.weights() if weights is None else weights
+        lead = embed.shape[1:3]
         part = self.rssm.embed_part(weights, embed.flatten(1, 2)).unflatten(1, lead)
         if sequence.supports(self.rssm, action, noise):
             filtered = sequence.filter_sequence(
@@ -180,9 +198,9 @@ class WorldModel(nn.Module):
         """Return the named terms of the negative ELBO (Eq. 2), each ``[P]``; ``total`` sums them.
 
         The objective is the sum over particles, so that each particle's weights get exactly the
-        gradient that they would get alone.
+        gradient that they would get alone. P is `num_fitted` here.
         """
-        particles = self.num_particles
+        particles, weights = self.num_fitted, self.fitted_weights(generator)
         inputs = self.inputs(batch.observation, generator)
         embed = self.encode(inputs).expand(particles, -1, -1, -1)
         action = batch.action.expand(particles, -1, -1, -1)
@@ -190,7 +208,7 @@ class WorldModel(nn.Module):
         noise = torch.randn(
             steps, particles, size, self.config.stoch, generator=generator, device=embed.device
         )
-        filtered = self.filter_sequences(embed, action, noise)
+        filtered = self.filter_sequences(embed, action, noise, weights)
         features = filtered.features  # [P, B, T, D + S]
 
         observation = self._observation_losses(features, inputs, batch, config, generator)
@@ -217,10 +235,11 @@ class WorldModel(nn.Module):
         generator: Generator,
     ) -> dict[str, Tensor]:
         """Return each modality's weighted error ``[P]`` on the frames that are decoded."""
+        particles = len(features)
         index, weight = losses.decoded_frames(
-            batch.mask, self.num_particles, config.decode_fraction, generator
+            batch.mask, particles, config.decode_fraction, generator
         )
-        row = torch.arange(self.num_particles, device=index.device).unsqueeze(-1)
+        row = torch.arange(particles, device=index.device).unsqueeze(-1)
         chosen = features.flatten(1, 2)[row, index]  # [P, F, D + S]
         return {
             f"observation_{name}": config.observation_scale

@@ -35,7 +35,7 @@ class Adam:
         moved = [parameter for parameter in self.parameters if parameter.grad is not None]
         for parameter in moved:
             if parameter not in self.state:
-                self.state[parameter] = _zeros(parameter)
+                self.state[parameter] = zero_moments(parameter)
         states = [self.state[parameter] for parameter in moved]
         adam(
             list(moved),
@@ -55,7 +55,8 @@ class Adam:
         )
 
 
-def _zeros(parameter: nn.Parameter) -> dict[str, Tensor]:
+def zero_moments(parameter: nn.Parameter) -> dict[str, Tensor]:
+    """Return the moments of a parameter that has had no gradient."""
     return {
         "step": torch.zeros((), dtype=torch.float32, device=parameter.device),
         "exp_avg": torch.zeros_like(parameter, memory_format=torch.preserve_format),

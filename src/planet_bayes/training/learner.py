@@ -12,10 +12,11 @@ from torch.optim.swa_utils import get_ema_multi_avg_fn
 from planet_bayes.config import Config
 from planet_bayes.data.replay import Replay
 from planet_bayes.errors import NumericalError
-from planet_bayes.models import WorldModel
+from planet_bayes.models import Snapshots, WorldModel
 from planet_bayes.rng import numpy_stream, torch_stream
 from planet_bayes.training.adam import Adam
 from planet_bayes.training.clipping import clip_by_particle
+from planet_bayes.training.sgmcmc import CyclicalSGHMC
 from planet_bayes.types import SequenceBatch
 
 MAX_GRADIENT_NORM = 1000.0
@@ -27,19 +28,31 @@ class Learner:
 
     ``model`` has the weights that are learned. ``acting_model`` is the one to act with: the same,
     or with ``learn.ema_decay`` a copy with the moving average of the learned weights.
+    ``sampler`` moves the chain of the posterior `sgmcmc`; Adam moves everything else.
     """
 
     def __init__(self, model: WorldModel, config: Config) -> None:
         self.model, self.config, self.device = model, config, model.device
         self.acting_model = copy.deepcopy(model).eval() if config.learn.ema_decay else model
-        self.optimiser = Adam(model.parameters(), config.learn.learning_rate)
+        learn, posterior = config.learn, model.posterior
+        priors = posterior.priors() if isinstance(posterior, Snapshots) else {}
+        others = (parameter for parameter in model.parameters() if parameter not in priors)
+        self.optimiser = Adam(others, learn.learning_rate)
+        self.sampler = CyclicalSGHMC(
+            priors,
+            learn.learning_rate,
+            learn.cycle_updates,
+            learn.posterior_temperature,
+            config.seed,
+            self.optimiser.state,
+        )
         self._own = model.particle_parameters()
         own = set(self._own)
         self._shared = [parameter for parameter in model.parameters() if parameter not in own]
 
     def sample(self, replay: Replay, number: int) -> SequenceBatch:
         """Draw the batch of update ``number`` as ``learn.batch_sharing`` says."""
-        learn, particles = self.config.learn, self.model.num_particles
+        learn, particles = self.config.learn, self.model.num_fitted
         groups = 1 if learn.batch_sharing == "shared" else particles
         size = learn.batch_size
         if learn.batch_sharing == "split":
@@ -71,25 +84,37 @@ class Learner:
         terms = self.model.loss(batch, self.config.loss, generator)
         self.model.zero_grad(set_to_none=True)
         terms["total"].sum().backward()
-        norms = clip_by_particle(
-            self._own, self._shared, self.model.num_particles, MAX_GRADIENT_NORM
-        )
+        norms = clip_by_particle(self._own, self._shared, self.model.num_fitted, MAX_GRADIENT_NORM)
         values = _as_floats({**terms, **norms})
         broken = [name for name, value in values.items() if not math.isfinite(value)]
         if broken:
             culprits = [name for name in broken if name != "total"] or broken
             raise NumericalError(f"update {number}: {', '.join(culprits)} is not finite.")
         self.optimiser.step()
+        self._sample_posterior(number, replay.num_steps)
         if self.acting_model is not self.model:
             self._average(number)
         return values
 
+    def _sample_posterior(self, number: int, num_data: int) -> None:
+        """Move the chain of the posterior `sgmcmc`, if there is one, and take its snapshot."""
+        if isinstance(self.model.posterior, Snapshots):
+            now = self.sampler.step(number, num_data)
+            self.model.posterior.keep(now.ends)
+
     @torch.no_grad()
     def _average(self, number: int) -> None:
-        """Move the acting weights towards the learned ones; faster in the first updates."""
+        """Move the acting weights towards the learned ones; faster in the first updates.
+
+        Buffers of the posterior (snapshots, masks) are copied.
+        """
         past = min(self.config.learn.ema_decay, (1 + number) / (10 + number))
         learned = list(self.model.parameters())
         get_ema_multi_avg_fn(past)(list(self.acting_model.parameters()), learned, None)
+        for acting, buffer in zip(
+            self.acting_model.posterior.buffers(), self.model.posterior.buffers(), strict=True
+        ):
+            acting.copy_(buffer)
 
 
 def _as_floats(terms: dict[str, Tensor]) -> dict[str, float]:
