@@ -37,6 +37,13 @@ MIN_ELITES = 5
 SEARCH_SHARE = 0.3
 """Share of the iterations before components can merge. Means that have hardly moved are near the
 middle of the range, where the middle between two of them can be better than both."""
+BEST_SHARE = 1.25
+"""Samples of the best component for each sample of another one."""
+NEW_STD = 1.0
+"""Least std of a new component, in units of half the action range: it searches all of the range.
+A component that continues a plan begins with ``initial_std``."""
+RENEWAL = 4
+"""Control steps from one new component to the next."""
 GOLDEN_RATIO = 0.6180339887498949
 NOBODY = -1
 
@@ -64,6 +71,10 @@ class Portfolio:
     """Elites of a component as a fraction of its candidates; at least `MIN_ELITES`."""
     waiting: int
     """Iterations until components can merge."""
+    warm_std: float
+    """Std of a component that continues a plan, in units of half the action range."""
+    control_steps: int = 0
+    """Control steps since the start of the episode."""
 
     @property
     def log_weights(self) -> Tensor:
@@ -71,12 +82,12 @@ class Portfolio:
         return self.weights().log()
 
     def weights(self) -> Tensor:
-        """Return the shares of the samples, ``[B, M]``: two for the best, one for each other."""
+        """Return the shares of the samples, ``[B, M]``: all alike, the best a little more."""
         shares = self.alive.to(self.mean.dtype)
         known = self.alive & (self.value > -torch.inf)
         best = torch.where(known, self.value, -torch.inf).argmax(-1, keepdim=True)
         first = torch.zeros_like(shares).scatter(1, best, known.any(-1, keepdim=True).to(shares))
-        shares = shares + first
+        shares = shares + (BEST_SHARE - 1) * first
         return shares / shares.sum(-1, keepdim=True)
 
     def draw_noise(self, num: int, generator: Generator) -> ActionNoise:
@@ -194,14 +205,24 @@ class Portfolio:
         return relative_width(self.components(), self.bounds)
 
     def shift(self, fresh: Any) -> Proposal:
-        """Return the living plans shifted by one step, and one new component in a dead one's place.
+        """Return the living plans shifted by one step.
 
-        The new one begins as at the start of an episode. It finds plans that were not there before.
+        At every `RENEWAL`-th step one dead component begins again, as at the start of an episode.
+        It may find a plan that was not there before.
         """
-        newborn = ~self.alive & ((~self.alive).cumsum(-1) == 1)
+        steps = self.control_steps + 1
+        newborn = ~self.alive & ((~self.alive).cumsum(-1) == 1) & (steps % RENEWAL == 0)
         warm: Any = shifted(self.mean, fresh)
-        mean = torch.where(self.alive[..., None, None], warm.mean, fresh.mean)
-        return dataclasses.replace(warm, mean=mean, alive=self.alive | newborn, value=self.value)
+        living = self.alive[..., None, None]
+        std = (fresh.warm_std * fresh.bounds.half_range).expand_as(fresh.std)
+        return dataclasses.replace(
+            warm,
+            mean=torch.where(living, warm.mean, fresh.mean),
+            std=torch.where(living, std, fresh.std),
+            alive=self.alive | newborn,
+            value=self.value,
+            control_steps=steps,
+        )
 
     def components(self) -> Components:
         """Return the share, mean and std of each component."""
@@ -237,12 +258,19 @@ def first_portfolio(
     *,
     elite_fraction: float,
     waiting: int,
+    warm_std: float,
 ) -> Portfolio:
     """Return a portfolio with these moments ``[B, M, H, A]`` in which all components live."""
     alive = torch.ones(mean.shape[:2], dtype=torch.bool, device=mean.device)
     rival = torch.arange(mean.shape[1], device=mean.device).expand(mean.shape[:2])
     unknown = mean.new_full(mean.shape[:2], -torch.inf)
-    return Portfolio(mean, std, alive, unknown, rival, bounds, floor, elite_fraction, waiting)
+    std = torch.maximum(std, NEW_STD * bounds.half_range)
+    return Portfolio(
+        *(mean, std, alive, unknown, rival, bounds, floor),
+        elite_fraction=elite_fraction,
+        waiting=waiting,
+        warm_std=warm_std,
+    )
 
 
 @dataclass(frozen=True)
@@ -267,7 +295,10 @@ class PortfolioFamily:
             )
         waiting = round(SEARCH_SHARE * config.num_iterations)
         make = partial(
-            first_portfolio, elite_fraction=config.elite_fraction, waiting=max(1, waiting)
+            first_portfolio,
+            elite_fraction=config.elite_fraction,
+            waiting=max(1, waiting),
+            warm_std=config.initial_std,
         )
         return GaussianFamily(make, None).start(bounds, config, generator, previous, batch_size)
 
