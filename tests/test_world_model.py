@@ -91,7 +91,7 @@ def test_the_objective_is_the_equations(
     config = LossConfig(free_nats=middle, reward_scale=3.0, observation_scale=1.5)
     calls = record(monkeypatch, model, "filter_sequences")
     got = model.loss(batch, config, seeded(11))
-    embed, action, noise = calls[0]
+    embed, action, noise, _ = calls[0]
     encoder = dense_layers(sense.encoder)
     for index in np.ndindex(members, 3, 5):
         expected = ref.multilayer(to_numpy(observation[index]), encoder, activation)

@@ -41,10 +41,6 @@ class DropoutMasks(nn.Module):
         """Return the shared weights, with the rows of dropped inputs at zero."""
         return Weights(**{name: self._dense(layer) for name, layer in self.layers.items()})
 
-    def particle_parameters(self) -> list[nn.Parameter]:
-        """Return nothing: no parameter belongs to one particle."""
-        return []
-
     def _dense(self, layer: nn.Module) -> Dense:
         weight, bias, mask = (cast(Tensor, getattr(layer, n)) for n in ("weight", "bias", "mask"))
         return Dense(weight * mask, bias.expand(self.num_particles, -1, -1))

@@ -20,7 +20,7 @@ from planet_bayes.models.heads import HEADS, Head
 from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.kernels import sequence
 from planet_bayes.models.modalities import Modality, ModalityNetwork
-from planet_bayes.models.posterior import POSTERIORS, FittedApart, Posterior
+from planet_bayes.models.posterior import POSTERIORS, FittedApart, OwnParameters, Posterior
 from planet_bayes.models.rssm import RSSM, Filtered, Normal, Weights
 from planet_bayes.types import Belief, Moments, SequenceBatch
 
@@ -87,7 +87,8 @@ class WorldModel(nn.Module):
 
     def particle_parameters(self) -> list[nn.Parameter]:
         """Return the parameters of which each particle owns one entry of the first axis."""
-        return cast(Posterior, self.posterior).particle_parameters()
+        posterior = self.posterior
+        return posterior.particle_parameters() if isinstance(posterior, OwnParameters) else []
 
     def fitted_weights(self, generator: Generator) -> Weights:
         """Return the weights that an update fits: those of all particles, or others."""

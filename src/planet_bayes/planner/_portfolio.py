@@ -1,11 +1,9 @@
-"""A portfolio of plans: components that search apart and merge where nothing lies between them.
+"""A portfolio of plans: components that search apart and merge where no valley separates them.
 
 PaETS has one elite threshold for all components, which soon feeds only one of them. Here every
-component has its own samples and its own elites, so that a plan is not lost because another one
-is found faster. Two components are the same plan if the middle between their means is as good as
-the worse of the two: then no valley separates them, and they merge. This test needs no distance,
-which says little in many dimensions. A component that merged leaves its samples to the others, so
-that on a problem with one good plan the portfolio becomes the cross-entropy method.
+component has its own samples and elites. Two components are the same plan if the middle between
+their means is as good as the worse of the two: then they merge, and one leaves its samples to the
+others. On a problem with one good plan the portfolio becomes the cross-entropy method.
 """
 
 from __future__ import annotations
@@ -35,13 +33,12 @@ from planet_bayes.planner._spaces import Bounds
 MIN_ELITES = 5
 """Least number of elites of a component, where it has as many candidates."""
 SEARCH_SHARE = 0.3
-"""Share of the iterations before components can merge. Means that have hardly moved are near the
-middle of the range, where the middle between two of them can be better than both."""
+"""Share of the iterations before components can merge: until then means have hardly moved."""
 BEST_SHARE = 1.25
 """Samples of the best component for each sample of another one."""
 NEW_STD = 1.0
-"""Least std of a new component, in units of half the action range: it searches all of the range.
-A component that continues a plan begins with ``initial_std``."""
+"""Least std of a new component, in units of half the action range; a plan that goes on begins with
+``initial_std``."""
 RENEWAL = 4
 """Control steps from one new component to the next."""
 GOLDEN_RATIO = 0.6180339887498949
@@ -61,14 +58,13 @@ class Portfolio:
     value: Tensor
     """Mean value of the elites of each component, ``[B, M]``; -inf before its first refit."""
     rival: Tensor
-    """The better component with the nearest mean, ``[B, M]``, or the component itself: the
-    midpoint between the two decides whether they merge."""
+    """The better component with the nearest mean, ``[B, M]``, or the component itself."""
     bounds: Bounds
     """The action space; samples are clipped to it."""
     floor: Tensor
     """Lower limit of the refitted std, ``[A]``."""
     elite_fraction: float
-    """Elites of a component as a fraction of its candidates; at least `MIN_ELITES`."""
+    """Elites of a component as a fraction of its candidates."""
     waiting: int
     """Iterations until components can merge."""
     warm_std: float
@@ -86,8 +82,8 @@ class Portfolio:
         shares = self.alive.to(self.mean.dtype)
         known = self.alive & (self.value > -torch.inf)
         best = torch.where(known, self.value, -torch.inf).argmax(-1, keepdim=True)
-        first = torch.zeros_like(shares).scatter(1, best, known.any(-1, keepdim=True).to(shares))
-        shares = shares + (BEST_SHARE - 1) * first
+        bonus = (BEST_SHARE - 1) * known.any(-1, keepdim=True).to(shares)
+        shares = shares.scatter_add(1, best, bonus)
         return shares / shares.sum(-1, keepdim=True)
 
     def draw_noise(self, num: int, generator: Generator) -> ActionNoise:
@@ -108,8 +104,7 @@ class Portfolio:
                 f"iteration, and there are {num}; lower num_components or raise num_trajectories."
             )
         cdf = self.weights().cumsum(-1)  # [B, M]
-        # Multiples of the golden ratio fill [0, 1) evenly, and so does any run of them: each
-        # component has its share of the first candidates and of the last.
+        # Any run of multiples of the golden ratio fills [0, 1) evenly.
         places = torch.arange(num, device=cdf.device, dtype=torch.float64)
         level = ((places + 0.5) * GOLDEN_RATIO % 1).to(cdf.dtype).expand(batch, num)
         index = torch.searchsorted(cdf / cdf[:, -1:], level.contiguous(), right=True)
@@ -207,8 +202,7 @@ class Portfolio:
     def shift(self, fresh: Any) -> Proposal:
         """Return the living plans shifted by one step.
 
-        At every `RENEWAL`-th step one dead component begins again, as at the start of an episode.
-        It may find a plan that was not there before.
+        At every `RENEWAL`-th step one dead component begins again and may find a new plan.
         """
         steps = self.control_steps + 1
         newborn = ~self.alive & ((~self.alive).cumsum(-1) == 1) & (steps % RENEWAL == 0)

@@ -8,6 +8,7 @@ and snapshots of one SG-MCMC chain. Register one of your own in `POSTERIORS` and
 from planet_bayes.models.posterior.base import (
     FittedApart,
     MemberLinear,
+    OwnParameters,
     Posterior,
     PosteriorFactory,
 )
@@ -21,6 +22,7 @@ __all__ = [
     "Ensemble",
     "FittedApart",
     "MemberLinear",
+    "OwnParameters",
     "Posterior",
     "PosteriorFactory",
     "Snapshots",

@@ -28,10 +28,15 @@ class Posterior(Protocol):
         """
         ...
 
-    def particle_parameters(self) -> list[nn.Parameter]:
-        """Return the parameters of which each set of weights that an update fits owns one entry.
 
-        Their gradients are clipped entry by entry of the first axis.
+@runtime_checkable
+class OwnParameters(Protocol):
+    """A posterior with parameters that are not shared by the sets of weights that it fits."""
+
+    def particle_parameters(self) -> list[nn.Parameter]:
+        """Return the parameters of which each set of weights owns one entry of the first axis.
+
+        Their gradients are clipped entry by entry.
         """
         ...
 

@@ -51,10 +51,6 @@ class Dropout(nn.Module):
         """Return the weights of P fresh particles."""
         return self._masked(self._draw(generator))
 
-    def particle_parameters(self) -> list[nn.Parameter]:
-        """Return nothing: the particles share all parameters."""
-        return []
-
     def _draw(self, generator: Generator) -> dict[str, Tensor]:
         return {
             name: dropout_mask((self.num_particles, inputs, 1), self.rate, generator)
