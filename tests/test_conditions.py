@@ -27,7 +27,7 @@ from planet_bayes.diagnostics.conditions import (
 from planet_bayes.diagnostics.report import judge
 from planet_bayes.envs import EnvConfig, NamedObservations, make_env
 from planet_bayes.errors import ConfigError, EnvError, RunError
-from planet_bayes.models import Image, Vector
+from planet_bayes.models import Image, ImportanceFilter, LatentModel, Vector
 from planet_bayes.rng import numpy_stream
 from planet_bayes.runs import Run
 from planet_bayes.spaces import Box, Signature
@@ -156,6 +156,10 @@ def test_noise_of_sensors_is_scaled_by_the_clean_ones(run: Run) -> None:
     np.testing.assert_allclose(noise.mean(0), 0, atol=0.05 * sizes.max())
     assert (noise[:, 2] == 0).all()  # a sensor that never moves has no scale
     assert np.array_equal(run.agent.signature.prepare(raw)["sensors"], plain)
+    weighing = ImportanceFilter(LatentModel(run.agent.model, 1.0))
+    other = pb.Agent(run.agent.model, run.agent.signature, run.agent.planner, weighing)
+    noisy = with_noisy_sensors(other, 0.3, [clean], numpy_stream(0, "test"))
+    assert noisy.belief_filter is weighing
     with pytest.raises(ConfigError, match="collect them first"):
         with_noisy_sensors(run.agent, 0.3, [], numpy_stream(0, "test"))
 

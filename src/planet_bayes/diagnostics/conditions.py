@@ -39,7 +39,7 @@ SEED = 0
 HALF_PERIODS = (3, 15)
 """Shortest and longest half period of a square wave, in agent steps."""
 CLEAN = "agent"
-"""The condition that the others are told from."""
+"""The condition that AUROC compares the others with."""
 USUAL = "noise"
 """The condition of training: what `planet-bayes diagnose` shows step by step."""
 
@@ -128,7 +128,7 @@ CONDITIONS: dict[str, Condition] = {
 
 @dataclass(frozen=True)
 class Collection:
-    """Episodes of all conditions that could be had."""
+    """Episodes of all conditions that the environment allows."""
 
     episodes: dict[str, list[Episode]] = field(default_factory=dict)
     """By the name of the condition."""
@@ -159,7 +159,7 @@ def collect(
     Args:
         run: The run, on the CPU.
         episodes: Episodes for each condition.
-        report: Told the title of each condition when it begins.
+        report: Called with the title of each condition when it begins.
     """
     collection = Collection()
     for name, condition in CONDITIONS.items():
@@ -224,4 +224,4 @@ def with_noisy_sensors(
     if observation == signature.observation:
         raise NotApplicable("it adds noise to vectors, and the agent observes none.")
     noisy = dataclasses.replace(signature, observation=observation)
-    return Agent(agent.model, noisy, agent.planner)
+    return Agent(agent.model, noisy, agent.planner, agent.belief_filter)

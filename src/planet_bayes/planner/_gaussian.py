@@ -33,6 +33,21 @@ def normal_log_prob(actions: Tensor, mean: Tensor, std: Tensor) -> Tensor:
     return -0.5 * square - log_norm
 
 
+def mixture_log_joint(actions: Tensor, log_weights: Tensor, mean: Tensor, std: Tensor) -> Tensor:
+    """Return log π_m + log N(a_k; μ_m, σ_m), ``[B, M, N]``, from log π ``[B, M]``."""
+    return log_weights.unsqueeze(-1) + normal_log_prob(actions, mean, std)
+
+
+def components_at(weights: Tensor, levels: Tensor) -> Tensor:
+    """Return the component ``[B, N]`` at each level in [0, 1) of the CDF of weights ``[B, M]``."""
+    cdf = weights.cumsum(-1)
+    # Rounding can leave the last entry just below 1. A level above it would select a component
+    # regardless of its weight.
+    cdf = cdf / cdf[:, -1:]
+    index = torch.searchsorted(cdf, levels.contiguous(), right=True)
+    return index.clamp_(max=weights.shape[1] - 1)  # if all weights are NaN
+
+
 def weighted_moments(actions: Tensor, weights: Tensor, floor: Tensor) -> tuple[Tensor, Tensor]:
     """Return mean and floored std ``[B, M, H, A]`` under normalised weights ``[B, M, N]``."""
     batch, _, horizon, dims = actions.shape

@@ -16,8 +16,9 @@ from torch import Generator, Tensor
 from planet_bayes.planner._contract import Components, Proposal
 from planet_bayes.planner._gaussian import (
     GaussianFamily,
+    components_at,
     draw_noise,
-    normal_log_prob,
+    mixture_log_joint,
     relative_width,
     shifted,
     weighted_moments,
@@ -47,13 +48,8 @@ class Mixture:
 
     def sample(self, noise: ActionNoise) -> Tensor:
         """Return clipped ``[B, N, H, A]`` samples; π's inverse CDF selects the component."""
-        cdf = self.log_weights.exp().cumsum(-1)  # [B, M]
-        # Rounding can leave the last entry just below 1. A draw above it would select a component
-        # regardless of its weight.
-        cdf = cdf / cdf[:, -1:]
         batch, num = self.log_weights.shape
-        index = torch.searchsorted(cdf, noise.uniform.contiguous(), right=True)  # [B, N]
-        index = index.clamp_(max=num - 1)  # if all weights are NaN
+        index = components_at(self.log_weights.exp(), noise.uniform)  # [B, N]
         if batch > 1:
             index = index + torch.arange(0, batch * num, num, device=index.device).unsqueeze(-1)
         index, shape = index.flatten(), noise.normal.shape
@@ -63,7 +59,7 @@ class Mixture:
 
     def log_joint(self, actions: Tensor) -> Tensor:
         """Return log π_m + log N(a_k; μ_m, σ_m), ``[B, M, N]``."""
-        return self.log_weights.unsqueeze(-1) + normal_log_prob(actions, self.mean, self.std)
+        return mixture_log_joint(actions, self.log_weights, self.mean, self.std)
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Return the log density before clipping, ``[B, N]``."""

@@ -21,7 +21,9 @@ from planet_bayes.planner._config import PlannerConfig
 from planet_bayes.planner._contract import Components, Proposal
 from planet_bayes.planner._gaussian import (
     GaussianFamily,
+    components_at,
     draw_noise,
+    mixture_log_joint,
     normal_log_prob,
     relative_width,
     shifted,
@@ -103,13 +105,11 @@ class Portfolio:
                 f"portfolio: {count} components need at least {4 * count} candidates in an "
                 f"iteration, and there are {num}; lower num_components or raise num_trajectories."
             )
-        cdf = self.weights().cumsum(-1)  # [B, M]
         # Any run of multiples of the golden ratio fills [0, 1) evenly.
-        places = torch.arange(num, device=cdf.device, dtype=torch.float64)
-        level = ((places + 0.5) * GOLDEN_RATIO % 1).to(cdf.dtype).expand(batch, num)
-        index = torch.searchsorted(cdf / cdf[:, -1:], level.contiguous(), right=True)
-        index = index.clamp_(max=count - 1)
-        rows = torch.arange(batch, device=cdf.device).unsqueeze(-1)
+        places = torch.arange(num, device=self.mean.device, dtype=torch.float64)
+        levels = ((places + 0.5) * GOLDEN_RATIO % 1).to(self.mean.dtype).expand(batch, num)
+        index = components_at(self.weights(), levels)  # [B, N]
+        rows = torch.arange(batch, device=index.device).unsqueeze(-1)
         samples = torch.addcmul(self.mean[rows, index], self.std[rows, index], noise.normal)
         middles = (self.mean + self.mean[rows, self.rival]) / 2
         front = torch.cat([self.mean, middles], 1)  # [B, 2M, H, A]
@@ -119,8 +119,7 @@ class Portfolio:
 
     def log_prob(self, actions: Tensor) -> Tensor:
         """Return the log density before clipping, ``[B, N]``."""
-        each = self.log_weights.unsqueeze(-1) + normal_log_prob(actions, self.mean, self.std)
-        return each.logsumexp(1)
+        return mixture_log_joint(actions, self.log_weights, self.mean, self.std).logsumexp(1)
 
     def refit(self, actions: Tensor, weights: Tensor) -> Portfolio:
         """Refit to the candidates by their weights in place of values; see `refit_values`."""
