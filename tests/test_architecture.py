@@ -45,7 +45,7 @@ THIRD_PARTY = {
     "spaces": {"torch", "numpy"},
     "agent": {"torch", "numpy"},
     "data": {"torch", "numpy"},
-    "results": {"numpy", "matplotlib"},
+    "results": {"numpy", "matplotlib", "scipy"},
 }
 
 

@@ -53,9 +53,9 @@ def test_figures_are_made_from_the_files_alone(
     assert curve.train_return == [10.0, None]
     assert curve.evaluation_return == [None, 30.0]
     assert curve.evaluations == [30.0]
-    assert figures.draw_curves(tmp_path).stat().st_size > 5000
+    assert all(path.stat().st_size > 5000 for path in figures.draw_curves(tmp_path))
     assert cli.main(["figures", str(tmp_path)]) == 0
-    assert capsys.readouterr().out == f"{tmp_path / 'curves.png'}\n"
+    assert capsys.readouterr().out == f"{tmp_path / 'curves.png'}\n{tmp_path / 'curves.svg'}\n"
     row = "| `some_task` | sensors | 30 (30, 30) of 1 | 1 | 0.0 | 5 ± 1 | 5 ± 1 |"
     assert tables.table(tmp_path).splitlines()[-1] == row
     with pytest.raises(RunError, match="no curves"):

@@ -12,15 +12,25 @@ from rich.console import Console
 
 @dataclass(frozen=True)
 class Figures:
-    """Draw the learning curves of an experiment from its files under results/."""
+    """Draw the learning curves of an experiment from its files under results/.
+
+    curves: each run. With the baseline `planet` and another method also methods-episodes and
+    methods-hours, which compare the methods. Each as PNG and SVG.
+    """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """A folder under results/, or a declared experiment (experiments/NAME.toml)."""
 
     def run(self, console: Console) -> int:
-        """Write curves.png and print its path."""
+        """Write the figures and print their paths."""
+        from planet_bayes.results.ablation import compares_methods
         from planet_bayes.results.experiment import results_folder
-        from planet_bayes.results.figures import draw_curves
+        from planet_bayes.results.figures import draw_comparison, draw_curves
 
-        console.print(str(draw_curves(results_folder(self.source))), soft_wrap=True)
+        folder = results_folder(self.source)
+        paths = draw_curves(folder)
+        if compares_methods(folder):
+            paths += [*draw_comparison(folder, "episodes"), *draw_comparison(folder, "hours")]
+        for path in paths:
+            console.print(str(path), soft_wrap=True)
         return 0

@@ -18,7 +18,10 @@ class TableOf:
 
     A result is the median of a run's last ten noise-free evaluations, with the lowest and the
     highest of them. With variants, it is the last evaluation. Settings in which a run differs from
-    today's presets are listed below the table.
+    today's presets are listed below the table. With the baseline `planet` and another method, two
+    tables come first: mean ± std over seeds and the last ten evaluations (runs), beside the paper's
+    own numbers; and interquartile means of normalised returns (0: random actions, 1: the paper's
+    PlaNet-Bayes) with probabilities of improvement, both with 95 % bootstrap intervals over seeds.
     """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
@@ -31,6 +34,7 @@ class TableOf:
     def run(self, console: Console) -> int:
         """Print."""
         from planet_bayes.results import tables
+        from planet_bayes.results.ablation import ablation, compares_methods
         from planet_bayes.results.experiment import is_declared, read_experiment, results_folder
 
         if self.commands or self.missing:
@@ -44,6 +48,8 @@ class TableOf:
                 console.print(run.command, soft_wrap=True)
             return 0
         folder = results_folder(self.source)
+        if compares_methods(folder):
+            console.print(ablation(folder), "", sep="\n", soft_wrap=True)
         console.print(tables.table(folder), soft_wrap=True)
         others = tables.unlike_presets(folder)
         if others:

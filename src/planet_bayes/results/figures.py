@@ -1,42 +1,84 @@
-"""Figures of learning curves."""
+"""Figures of learning curves, each as PNG and as SVG."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
+import numpy as np
+from numpy.typing import NDArray
+
+from planet_bayes.results.ablation import ORDER
 from planet_bayes.results.curves import Curve, Group, read_baselines, read_curves
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.figure import Figure
 
 COLUMNS = 3
 PANEL_INCHES = (5.2, 3.8)
+WINDOW = 5
+"""Episodes of each run that a point of a comparison is taken over."""
+BAND = (5, 50, 95)
+"""Percentiles of the band and the line of a comparison."""
+
+Array = NDArray[np.float64]
+Panel = TypeVar("Panel")
 
 
-def draw_curves(folder: Path) -> Path:
-    """Draw all curves in a folder of results and return the figure's path.
+def draw_curves(folder: Path) -> list[Path]:
+    """Draw all curves in a folder of results and return the figures' paths.
 
     There is one panel for each method, task and observation, and one line for each seed.
     """
-    from matplotlib.figure import Figure  # late: nothing else needs it
-
     groups, baselines = read_curves(folder), read_baselines(folder)
-    columns = min(COLUMNS, len(groups))
-    rows = -(-len(groups) // columns)
-    width, height = PANEL_INCHES
-    figure = Figure(figsize=(width * columns, height * rows))
-    panels = figure.subplots(rows, columns, squeeze=False)
-    for axes, (group, curves) in zip(panels.flat, groups.items(), strict=False):
-        task = group[1]
-        levels = {f"{name} actions": v["mean"] for name, v in baselines.get(task, {}).items()}
-        draw_panel(axes, group, curves, levels)
-    for axes in panels.flat[len(groups) :]:
-        axes.remove()
-    figure.tight_layout()
-    path = folder / "curves.png"
-    figure.savefig(path, dpi=130)
-    return path
+
+    def draw(axes: Axes, group: Group) -> None:
+        draw_panel(axes, group, groups[group], _levels(baselines, group[1]))
+
+    return _save(_panels(list(groups), draw), folder / "curves")
+
+
+def draw_comparison(folder: Path, against: str) -> list[Path]:
+    """Draw the methods in a folder of results beside each other and return the figures' paths.
+
+    There is one panel for each task and observation, and one line with a band for each method:
+    median and percentiles 5 to 95 over the seeds and the last `WINDOW` collected episodes.
+
+    Args:
+        folder: The folder.
+        against: ``episodes``, or ``hours`` of one core.
+    """
+    groups, baselines = read_curves(folder), read_baselines(folder)
+    panels = list(dict.fromkeys((task, observation) for _, task, observation in groups))
+
+    def draw(axes: Axes, panel: tuple[str, str]) -> None:
+        for index, method in enumerate(ORDER):
+            curves = groups.get((method, *panel))
+            if curves:
+                across, bands = comparison_band(curves, against)
+                axes.plot(across, bands[1], color=f"C{index}", label=f"{method} ({len(curves)})")
+                axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
+        _draw_levels(axes, _levels(baselines, panel[0]))
+        unit = "hours of one core" if against == "hours" else "episodes collected with the agent"
+        _finish(axes, f"{panel[0]}-{panel[1]}", unit, "method (runs): median, 5 to 95 %")
+
+    return _save(_panels(panels, draw), folder / f"methods-{against}")
+
+
+def comparison_band(curves: list[Curve], against: str) -> tuple[Array, Array]:
+    """Return the positions ``[n]`` and the percentiles `BAND` ``[3, n]`` of collected returns.
+
+    A point is over all runs and the last `WINDOW` episodes of each. In hours it is at the mean of
+    the runs. Episodes that some run does not have are left out.
+    """
+    count = min(len(curve.episode) for curve in curves)
+    returns = np.array([curve.train_return[:count] for curve in curves], np.float64)
+    first = [max(0, last + 1 - WINDOW) for last in range(count)]
+    bands = [np.nanpercentile(returns[:, low : i + 1], BAND) for i, low in enumerate(first)]
+    hours = np.mean([curve.cpu_minutes[:count] for curve in curves], 0) / 60
+    return hours if against == "hours" else np.arange(count, dtype=np.float64), np.array(bands).T
 
 
 def draw_panel(axes: Axes, group: Group, curves: list[Curve], levels: dict[str, float]) -> None:
@@ -49,17 +91,58 @@ def draw_panel(axes: Axes, group: Group, curves: list[Curve], levels: dict[str, 
         episodes, returns = _known(curve.episode, curve.evaluation_return)
         label = f"seed {curve.run.seed} ({curve.cpu_minutes[-1]:.0f} min of one core)"
         axes.plot(episodes, returns, "o-", color=colour, markersize=5, label=label)
+    _draw_levels(axes, levels)
+    method, task, observation = group
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    title = f"{method}, {task}-{observation}"
+    note = "dots: noise-free; faint: in training, with noise"
+    _finish(axes, title, "episodes collected with the agent", note)
+
+
+def _panels(panels: list[Panel], draw: Callable[[Axes, Panel], None]) -> Figure:
+    """Return a figure with a panel for each, `COLUMNS` in a row."""
+    from matplotlib.figure import Figure  # late: nothing else needs it
+
+    columns = min(COLUMNS, len(panels))
+    rows = -(-len(panels) // columns)
+    width, height = PANEL_INCHES
+    figure = Figure(figsize=(width * columns, height * rows))
+    axes = figure.subplots(rows, columns, squeeze=False).flat
+    for one, panel in zip(axes, panels, strict=False):
+        draw(one, panel)
+    for one in axes[len(panels) :]:
+        one.remove()
+    figure.tight_layout()
+    return figure
+
+
+def _save(figure: Figure, stem: Path) -> list[Path]:
+    """Write PNG and SVG. The same curves give the same SVG: it has no date and no random names."""
+    import matplotlib
+
+    paths = [stem.with_name(f"{stem.name}.{kind}") for kind in ("png", "svg")]
+    with matplotlib.rc_context({"svg.hashsalt": "planet-bayes"}):
+        figure.savefig(paths[0], dpi=130)
+        figure.savefig(paths[1], metadata={"Date": None})
+    return paths
+
+
+def _levels(baselines: dict[str, dict[str, dict[str, float]]], task: str) -> dict[str, float]:
+    return {f"{name} actions": found["mean"] for name, found in baselines.get(task, {}).items()}
+
+
+def _draw_levels(axes: Axes, levels: dict[str, float]) -> None:
     for policy, value in levels.items():
         axes.axhline(value, color="grey", linestyle=":", linewidth=1)
         axes.annotate(policy, (0, value), fontsize=7, color="grey", va="bottom")
-    method, task, observation = group
-    axes.set_title(f"{method}, {task}-{observation}", fontsize=10)
-    axes.set_xlabel("episodes collected with the agent")
+
+
+def _finish(axes: Axes, title: str, across: str, note: str) -> None:
+    axes.set_title(title, fontsize=10)
+    axes.set_xlabel(across)
     axes.set_ylabel("return")
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     axes.grid(alpha=0.2)
-    title = "dots: noise-free; faint: in training, with noise"
-    axes.legend(fontsize=7, loc="upper left", title=title, title_fontsize=7)
+    axes.legend(fontsize=7, loc="upper left", title=note, title_fontsize=7)
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend, above all curves
 
 

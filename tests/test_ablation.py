@@ -1,0 +1,173 @@
+"""The comparison of methods follows from the files under results/ alone."""
+
+import itertools
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from planet_bayes import cli
+from planet_bayes.results import ablation, figures, statistics
+from planet_bayes.results.curves import Curve, RunName, read_curves
+
+HEADER = "episode,train_return,evaluation_return,cpu_minutes\n"
+
+
+def curve(method: str, seed: int, evaluations: list[float], task: str = "cup_catch") -> Curve:
+    count = len(evaluations)
+    train = [10.0 * seed + index for index in range(count)]
+    minutes = [6.0 * (index + 1) for index in range(count)]
+    return Curve(
+        RunName(method, task, "sensors", seed),
+        list(range(count)),
+        [*train],
+        [*evaluations],
+        minutes,
+    )
+
+
+def write(folder: Path, one: Curve) -> None:
+    path = folder / one.run.path.with_name(f"{one.run.path.name}.csv")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    columns = one.episode, one.train_return, one.evaluation_return, one.cpu_minutes
+    rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    path.write_text(HEADER + "\n".join(rows) + "\n")
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    rng = np.random.default_rng(0)
+    for method, mean in {"planet_bayes": 800, "planet": 600}.items():
+        for task, seed in itertools.product(("cup_catch", "walker_run"), range(4)):
+            returns = list(mean + 100 * rng.standard_normal() + rng.standard_normal(12))
+            write(tmp_path, curve(method, seed, returns, task))
+    level = {"mean": 14.0, "std": 1.0}
+    both = {"random": level, "zero": level}
+    (tmp_path / "baselines.json").write_text(json.dumps({"cup_catch": both, "walker_run": both}))
+    return tmp_path
+
+
+def test_the_last_ten_trials_count() -> None:
+    curves = [curve("planet", 0, [1000.0, *range(10)]), curve("planet", 1, [4.0] * 10)]
+    values = np.array([*range(10), *[4.0] * 10])
+    mean, std = statistics.mean_and_std(curves)
+    assert mean == pytest.approx(values.sum() / 20)
+    assert std == pytest.approx(np.sqrt(((values - values.mean()) ** 2).sum() / 20))
+    np.testing.assert_allclose(statistics.run_means(curves), [4.5, 4.0])
+
+
+def test_a_run_without_trials_does_not_count() -> None:
+    empty = Curve(RunName("planet", "cup_catch", "sensors", 1), [0], [1.0], [None], [1.0])
+    assert len(statistics.run_means([empty])) == 0
+    assert np.isnan(statistics.mean_and_std([empty])[0])
+
+
+@pytest.mark.parametrize("count", [1, 2, 4, 5, 16])
+def test_the_interquartile_mean_leaves_out_a_quarter_on_each_side(count: int) -> None:
+    values = np.random.default_rng(count).standard_normal(count)
+    middle = np.sort(values)[count // 4 : count - count // 4]
+    assert statistics.interquartile_mean(values) == pytest.approx(middle.sum() / len(middle))
+
+
+def test_the_probability_of_improvement_counts_pairs() -> None:
+    left, right = np.array([1.0, 2.0, 3.0]), np.array([2.0, 0.0])
+    pairs = [1.0 if a > b else 0.5 if a == b else 0.0 for a in left for b in right]
+    assert statistics.probability_of_improvement(left, right) == pytest.approx(sum(pairs) / 6)
+    assert statistics.probability_of_improvement(left, left) == 0.5
+
+
+def test_intervals_are_those_of_resampling_within_tasks() -> None:
+    rng = np.random.default_rng(1)
+    left = {task: rng.normal(1.0, 0.3, 4) for task in "abc"}
+    right = {task: rng.normal(0.8, 0.3, 4) for task in "abc"}
+    found = statistics.improvement(left, right)
+    drawn = []
+    for _ in range(4000):
+        wins = []
+        for task in "abc":
+            one, other = (side[task][rng.integers(4, size=4)] for side in (left, right))
+            wins.append(np.mean([a > b for a in one for b in other]))
+        drawn.append(np.mean(wins))
+    low, high = np.percentile(drawn, [2.5, 97.5])
+    assert found.low == pytest.approx(low, abs=0.03)
+    assert found.high == pytest.approx(high, abs=0.03)
+    assert found.low < found.value < found.high
+    assert found == statistics.improvement(left, right)  # the same on every call
+
+
+def test_tasks_of_one_seed_take_part_without_an_interval_of_their_own() -> None:
+    alone = statistics.aggregate_iqm({"a": np.array([0.5])})
+    assert (alone.value, np.isnan(alone.low)) == (0.5, True)
+    joined = statistics.aggregate_iqm({"a": np.array([0.5]), "b": np.array([0.1, 0.9, 0.4])})
+    assert joined.low <= joined.value <= joined.high
+
+
+def test_the_paper_s_layout_is_beside_the_paper_s_numbers(folder: Path) -> None:
+    lines = ablation.ablation(folder).splitlines()
+    assert lines[0] == "| method | `cup_catch` | `walker_run` | hours of one core |"
+    groups = read_curves(folder)
+    mean, std = statistics.mean_and_std(groups["planet_bayes", "cup_catch", "sensors"])
+    assert lines[2].startswith(f"| `planet_bayes` | {mean:.0f} ± {std:.0f} (4) |")
+    assert lines[2].endswith("| 1.20 |")
+    assert lines[5] == "| *planet, the paper's, from pixels* | *719 ± 325* | *845 ± 131* |  |"
+
+
+def test_methods_are_compared_by_task_and_over_tasks(folder: Path) -> None:
+    lines = ablation.ablation(folder).split("\n\n")[1].splitlines()
+    assert lines[0] == "|  | IQM, `planet_bayes` | IQM, `planet` | P(`planet_bayes` > `planet`) |"
+    groups = read_curves(folder)
+    runs = {
+        method: {
+            task: (statistics.run_means(groups[method, task, "sensors"]) - 14) / (best - 14)
+            for task, best in {"cup_catch": 842, "walker_run": 1099}.items()
+        }
+        for method in ("planet_bayes", "planet")
+    }
+    cells = [cell.strip() for cell in lines[-1].strip("|").split("|")]
+    assert cells[0] == "all 2"
+    assert cells[1] == str(statistics.aggregate_iqm(runs["planet_bayes"]))
+    assert cells[3] == str(statistics.improvement(runs["planet_bayes"], runs["planet"]))
+
+
+def test_tasks_of_one_method_only_are_not_compared(folder: Path) -> None:
+    write(folder, curve("planet_bayes", 0, [5.0], "pendulum_swingup"))
+    lines = ablation.ablation(folder).split("\n\n")[1].splitlines()
+    row = next(line for line in lines if "pendulum_swingup" in line)
+    assert row.endswith("|  |  |")
+    assert lines[-1].startswith("| all 2 |")
+
+
+def test_a_band_is_over_seeds_and_the_last_episodes() -> None:
+    curves = [curve("planet", seed, [0.0] * 8) for seed in range(3)]
+    episodes, bands = figures.comparison_band(curves, "episodes")
+    hours, _ = figures.comparison_band(curves, "hours")
+    values = [10.0 * seed + index for seed in range(3) for index in range(3, 8)]
+    np.testing.assert_allclose(bands[:, 7], np.percentile(values, [5, 50, 95]))
+    np.testing.assert_allclose(bands[1, 0], 10.0)
+    np.testing.assert_allclose(episodes, np.arange(8))
+    np.testing.assert_allclose(hours, 0.1 * np.arange(1, 9))
+
+
+def test_table_and_figures_from_the_command_line(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["table", str(folder)]) == 0
+    assert capsys.readouterr().out.startswith(ablation.ablation(folder))
+    assert cli.main(["figures", str(folder)]) == 0
+    names = [f"{stem}.{kind}" for stem in FIGURES for kind in ("png", "svg")]
+    paths = [folder / name for name in names]
+    assert capsys.readouterr().out.split() == [str(path) for path in paths]
+    before = [path.read_bytes() for path in paths if path.suffix == ".svg"]
+    assert cli.main(["figures", str(folder)]) == 0
+    assert before == [path.read_bytes() for path in paths if path.suffix == ".svg"]
+
+
+FIGURES = ("curves", "methods-episodes", "methods-hours")
+
+
+def test_a_folder_of_one_method_is_not_compared(tmp_path: Path) -> None:
+    write(tmp_path, curve("planet_bayes", 0, [1.0]))
+    assert not ablation.compares_methods(tmp_path)
+    write(tmp_path, curve("planet", 0, [1.0]))
+    assert ablation.compares_methods(tmp_path)
