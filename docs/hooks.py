@@ -248,11 +248,14 @@ from it, and every flag changes one setting. In Python, `planet_bayes.PRESETS["q
 
 - **`quick`** learns from sensors in minutes on one CPU core. `make train` uses it.
 - **`laptop`** learns from 32×32 pixels in hours on one CPU core.
+- **`small`** is the paper's algorithm at a size that a CPU core can run, from sensors. It is for
+  comparisons of the paper's methods. `quick` learns more from as many episodes.
 - **`paper`** has the sizes of the paper: 64×64 pixels, for a GPU. It has not been run to an end,
   because no GPU was available.
 
-`quick` and `laptop` are smaller than `paper`, and depart from the paper where that helps a small
-model on a CPU. The [lab notebook](../development/lab-notebook/index.md) has the evidence for each
+`small` has smaller networks, batches and numbers of trajectories than `paper`. It departs from the
+paper in `loss.kl_balance` in place of free nats and in `model.normalise` alone. `quick` and `laptop`
+depart from the paper where that helps a small model on a CPU. The [lab notebook](../development/lab-notebook/index.md) has the evidence for each
 departure. This page is generated from the source and shows every setting in which the presets
 differ; all other values are on the [settings page](settings.md).
 """
@@ -273,7 +276,7 @@ derives its name from E and M.
 | `planet_bayes` | E = 5 | M = 5 | the default |
 | `e_only` | E = 5 | M = 1 | |
 | `m_only` | E = 1 | M = 5 | |
-| `planet` | E = 1 | M = 1 | PlaNet; in `paper` with its own planner |
+| `planet` | E = 1 | M = 1 | PlaNet; in `small` and `paper` with its own planner |
 
 These settings differ between the four methods beyond E and M:
 

@@ -19,7 +19,7 @@ from planet_bayes.errors import ConfigError
 
 Settings = Annotated[Config, tyro.conf.arg(name="")]
 """Type of a command's field ``config``: the settings of a run, by their dotted names."""
-PresetName = Literal["quick", "laptop", "paper"]
+PresetName = Literal["quick", "laptop", "small", "paper"]
 
 SHOWN = (
     *("task", "seed"),

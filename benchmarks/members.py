@@ -1,0 +1,336 @@
+"""How to make members differ: five ways to fit an ensemble to the same episodes.
+
+For each run that is named, and each way, a new model is fitted to the run's episodes with equally
+many updates. It is judged on episodes that none was fitted to, in and off distribution (see
+`planet-bayes diagnose RUN --save FOLDER`, which records them), and by the return of the agent that
+plans in it. The table has, for each way and condition, at the horizon:
+
+- RMSE/std, coverage and error correlation of the predicted return (see `planet-bayes diagnose`);
+- AUROC of the members' std, for telling the condition from clean episodes;
+- the mean return of noise-free episodes, and the processor time of an update.
+
+The ways:
+
+- shared: all members learn from the same batch.
+- own: each member draws batches of its own (the paper).
+- bootstrap: each member draws from a bootstrap sample of the episodes.
+- heads: own batches, and a reward head for each member.
+- prior: own batches, and a fixed random network added to each member's prior (randomised prior
+  functions): a share of the hidden units of its transition keeps its initial weights.
+
+Run:  python benchmarks/members.py --runs RUN... --conditions FOLDER...
+      python benchmarks/members.py --read members.jsonl           # the table again
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import statistics
+import tempfile
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+import tyro
+from rich.console import Console
+from rich.table import Table
+from torch import Generator, Tensor, nn
+
+from planet_bayes.config import Config
+from planet_bayes.data.episode import read_episode
+from planet_bayes.data.folder import RunFolder
+from planet_bayes.data.replay import Replay
+from planet_bayes.diagnostics import recorded
+from planet_bayes.diagnostics.report import judge
+from planet_bayes.models import LossConfig, WorldModel
+from planet_bayes.models.heads import RewardHead
+from planet_bayes.models.imagination import Imagination
+from planet_bayes.models.posterior.base import MemberLinear
+from planet_bayes.models.rssm import Dense, Weights
+from planet_bayes.rng import numpy_stream, torch_stream
+from planet_bayes.runs import Run, load_run
+from planet_bayes.training.build import build_agent
+from planet_bayes.training.evaluation import evaluate_agent
+from planet_bayes.training.learner import Learner
+from planet_bayes.types import Belief, Episode, Moments, SequenceBatch
+
+WAYS = ("shared", "own", "bootstrap", "heads", "prior")
+FIXED_SHARE = 0.3
+"""Share of the prior's hidden units that keep their initial weights, in the way `prior`."""
+STARTS = 77
+"""Number of the set of starts of the return: not one of training or of `evaluate`."""
+
+
+@dataclass(frozen=True)
+class Options:
+    """What is measured."""
+
+    runs: tuple[Path, ...] = ()
+    """Folders of runs. Their episodes and settings are used; their weights are not."""
+    conditions: tuple[Path, ...] = ()
+    """For each run, the folder of its recorded episodes."""
+    ways: tuple[str, ...] = WAYS
+    """Ways to fit."""
+    updates: int = 1500
+    """Updates of each fit."""
+    episodes: int = 4
+    """Episodes of the return."""
+    horizon: int = 15
+    """Steps imagined ahead."""
+    every: int = 5
+    """Steps between the points that are imagined from."""
+    write: Path = Path("members.jsonl")
+    """Where each finished fit is added. A fit that is there already is not repeated."""
+    read: Path | None = None
+    """Only make the table of this file."""
+
+
+class MemberRewardHead(nn.Module):
+    """A reward head for each member."""
+
+    def __init__(self, heads: Iterable[RewardHead]) -> None:
+        super().__init__()
+        self.members = nn.ModuleList(heads)
+
+    def predict(self, features: Tensor) -> Tensor:
+        """Return the expected reward ``[..., P, N]`` of features ``[..., P, N, F]``."""
+        return torch.stack([head.predict(one) for head, one in self._each(features, -3)], -2)
+
+    def loss(self, features: Tensor, batch: SequenceBatch, config: LossConfig) -> Tensor:
+        """Return each member's loss ``[P]``; its batch is its own."""
+        found = []
+        for index, (head, one) in enumerate(self._each(features, 0)):
+            part = dataclasses.replace(
+                batch, reward=batch.reward[index : index + 1], mask=batch.mask[index : index + 1]
+            )
+            found.append(head.loss(one.unsqueeze(0), part, config))
+        return torch.cat(found)
+
+    def rescale(self, moments: Mapping[str, Moments]) -> None:
+        """Take the std of the reward."""
+        for head in self.members:
+            cast(RewardHead, head).rescale(moments)
+
+    def _each(self, features: Tensor, axis: int) -> list[tuple[RewardHead, Tensor]]:
+        heads = cast(list[RewardHead], list(self.members))
+        return list(zip(heads, features.unbind(axis), strict=True))
+
+
+class OneByOne:
+    """The planner's model with a reward head for each member: one imagination for each."""
+
+    def __init__(self, model: WorldModel, head: MemberRewardHead) -> None:
+        self.num_particles = model.num_particles
+        self.members = [
+            Imagination(model.rssm, _member(model.weights(), index), one, "mean")
+            for index, one in enumerate(cast(list[RewardHead], list(head.members)))
+        ]
+
+    def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
+        """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``."""
+        parts = [
+            member.imagine(
+                Belief(state.deter[index : index + 1], state.stoch[index : index + 1]),
+                actions,
+                generator,
+            )
+            for index, member in enumerate(self.members)
+        ]
+        return torch.cat(parts, 2)
+
+
+def _member(weights: Weights, index: int) -> Weights:
+    layers = {field.name: getattr(weights, field.name) for field in dataclasses.fields(Weights)}
+    one = slice(index, index + 1)
+    return Weights(
+        **{name: Dense(layer.weight[one], layer.bias[one]) for name, layer in layers.items()}
+    )
+
+
+class HeadsModel(WorldModel):
+    """A world model with a reward head for each member."""
+
+    def __init__(self, *args: Any) -> None:
+        super().__init__(*args)
+        config, generator = self.config, args[3]
+        assert config.latent_noise == "mean"
+        features = config.deter + config.stoch
+        heads = [RewardHead(features, config, generator) for _ in range(config.num_members)]
+        self.heads["reward"] = MemberRewardHead(heads)
+
+    def imagination(self) -> Any:
+        """Return the planner's model."""
+        return OneByOne(self, cast(MemberRewardHead, self.heads["reward"]))
+
+
+class BootstrapLearner(Learner):
+    """A learner whose members draw from bootstrap samples of the episodes.
+
+    Seed episodes and the agent's are sampled apart, so that their numbers stay.
+    """
+
+    def bootstrap(self, episodes: list[Episode], folder: Path) -> None:
+        """Make each member's replay."""
+        seeds = self.config.collect.seed_episodes
+        groups = [episodes[:seeds], episodes[seeds:]]
+        self.replays = []
+        for member in range(self.model.num_fitted):
+            rng = numpy_stream(self.config.seed, "bootstrap", member)
+            replay = Replay(folder / str(member))
+            for group in groups:
+                for index in rng.integers(len(group), size=len(group)):
+                    replay.add(group[index])
+            self.replays.append(replay)
+
+    def sample(self, replay: Replay, number: int) -> SequenceBatch:
+        """Draw each member's batch from its own replay."""
+        learn = self.config.learn
+        rng = numpy_stream(self.config.seed, "replay", number)
+        parts = [
+            one.sample(
+                rng,
+                1,
+                learn.batch_size,
+                learn.sequence_length,
+                seed_episodes=self.config.collect.seed_episodes,
+                agent_weight=learn.agent_weight,
+                onset_share=learn.onset_share,
+            )
+            for one in self.replays
+        ]
+        names = parts[0].observation
+        return SequenceBatch(
+            observation={
+                name: torch.cat([part.observation[name] for part in parts]) for name in names
+            },
+            **{
+                key: torch.cat([getattr(part, key) for part in parts])
+                for key in ("action", "reward", "terminal", "mask")
+            },
+        )
+
+
+def fix_share(model: WorldModel, share: float) -> None:
+    """Keep the initial weights of a share of the hidden units of each member's prior."""
+    hidden = cast(MemberLinear, model.posterior.get_submodule("prior_hidden"))
+    out = cast(MemberLinear, model.posterior.get_submodule("prior_out"))
+    first = hidden.weight.shape[-1] - round(share * hidden.weight.shape[-1])
+
+    def without_units(gradient: Tensor) -> Tensor:
+        return torch.cat([gradient[..., :first], torch.zeros_like(gradient[..., first:])], -1)
+
+    def without_rows(gradient: Tensor) -> Tensor:
+        return torch.cat([gradient[:, :first], torch.zeros_like(gradient[:, first:])], 1)
+
+    hidden.weight.register_hook(without_units)
+    hidden.bias.register_hook(without_units)
+    out.weight.register_hook(without_rows)
+
+
+def fit(way: str, run: Run, options: Options) -> tuple[Learner, float]:
+    """Return a learner that was fitted in one way, and the processor time of an update."""
+    episodes = [read_episode(path) for path in sorted(RunFolder(run.path).episodes.glob("*.npz"))]
+    sharing = "shared" if way == "shared" else "own"
+    learn = dataclasses.replace(run.config.learn, batch_sharing=cast(Any, sharing))
+    config = dataclasses.replace(run.config, learn=learn)
+    signature = run.agent.signature
+    made = HeadsModel if way == "heads" else WorldModel
+    model = made(
+        signature.observation,
+        signature.action.size,
+        config.model,
+        torch_stream(config.seed, "initialise"),
+    )
+    learner = (BootstrapLearner if way == "bootstrap" else Learner)(model, config)
+    if way == "prior":
+        fix_share(learner.model, FIXED_SHARE)
+    with tempfile.TemporaryDirectory() as folder:
+        replay = Replay(Path(folder) / "all")
+        for episode in episodes:
+            replay.add(episode)
+        learner.rescale(replay)
+        if isinstance(learner, BootstrapLearner):
+            learner.bootstrap(episodes, Path(folder))
+        start = time.process_time()
+        for number in range(options.updates):
+            learner.update(replay, number)
+        return learner, (time.process_time() - start) / options.updates
+
+
+def measure(way: str, run: Run, conditions: Path, options: Options) -> dict[str, Any]:
+    """Return the figures of one way and run."""
+    learner, seconds = fit(way, run, options)
+    config: Config = learner.config
+    agent = build_agent(config, learner.acting_model.eval(), run.agent.signature)
+    fitted = dataclasses.replace(run, config=config, agent=agent)
+    report = judge(fitted, recorded.load(conditions, fitted), options.horizon, options.every)
+    found = {}
+    for name, quantities in report.figures().items():
+        one = quantities["return"]
+        keys = ("rmse", "std", "ratio", "coverage", "rank_correlation", "error_correlation")
+        found[name] = {key: float(getattr(one, key)[-1]) for key in keys}
+        found[name]["auroc"] = float("nan") if one.auroc is None else float(one.auroc[-1])
+    returns = evaluate_agent(config, agent, options.episodes, STARTS)
+    return {
+        "way": way,
+        "task": config.task,
+        "seed": config.seed,
+        "updates": options.updates,
+        "update_ms": seconds * 1e3,
+        "returns": returns,
+        "conditions": found,
+    }
+
+
+def main() -> None:
+    """Measure what is missing and print the table."""
+    options = tyro.cli(Options, description=__doc__)
+    torch.set_num_threads(1)
+    path = options.read or options.write
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.is_file() else []
+    known = {(row["way"], row["task"], row["seed"]) for row in rows}
+    for folder, conditions in zip(options.runs, options.conditions, strict=True):
+        run = load_run(folder, device="cpu")
+        for way in options.ways:
+            if (way, run.config.task, run.config.seed) in known:
+                continue
+            rows.append(measure(way, run, conditions, options))
+            with path.open("a") as file:
+                file.write(json.dumps(rows[-1]) + "\n")
+    show(rows)
+
+
+def show(rows: list[dict[str, Any]]) -> None:
+    """Print one table for each task: means over seeds."""
+    console = Console(width=110)
+    for task in dict.fromkeys(row["task"] for row in rows):
+        of_task = [row for row in rows if row["task"] == task]
+        seeds = sorted({row["seed"] for row in of_task})
+        console.print(f"\n{task}, seeds {', '.join(map(str, seeds))}, means over seeds:")
+        table = Table("way", "condition", "RMSE", "RMSE/std", "in ±2 std", "error corr.", "AUROC")
+        summary = Table("way", "return of each seed", "mean", "ms an update")
+        for way in dict.fromkeys(row["way"] for row in of_task):
+            chosen = [row for row in of_task if row["way"] == way]
+            means = [statistics.mean(row["returns"]) for row in chosen]
+            summary.add_row(
+                way,
+                ", ".join(f"{mean:.0f}" for mean in means),
+                f"{statistics.mean(means):.0f}",
+                f"{statistics.median(row['update_ms'] for row in chosen):.0f}",
+            )
+            for name in chosen[0]["conditions"]:
+                columns = ("rmse", "ratio", "coverage", "error_correlation", "auroc")
+                cells = [
+                    f"{statistics.mean(row['conditions'][name][key] for row in chosen):.2f}"
+                    for key in columns
+                ]
+                table.add_row(way, name, *cells)
+        console.print(table, summary)
+
+
+if __name__ == "__main__":
+    main()
