@@ -8,16 +8,16 @@ Terms of the loss are means over the real entries of a part of a batch. Each pro
 by its share of the real entries, so that the mean over processes is the mean over the batch.
 
 Gradients are averaged after the backward pass, in one message together with the losses. PyTorch's
-DistributedDataParallel would send them during the backward pass, in messages of 25 MB; those of all
-presets take 2 to 30 MB, so it could hide little. It wraps forward passes only, loads PyTorch's
-compiler, and sends the buffers, which all processes compute, with each update.
+DistributedDataParallel would send them during the backward pass, in messages of 25 MB; those of the
+presets take 2 to 30 MB, so it could hide little. It also loads PyTorch's compiler, which takes
+seconds, and needs the loss as a forward pass.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -70,7 +70,7 @@ class End:
     """Rank 0 leaves."""
 
     finished: bool
-    """Whether the run has ended; else it was stopped or failed."""
+    """Whether the run has ended; else it was stopped."""
 
 
 def num_processes() -> int:
@@ -209,7 +209,7 @@ def _explained() -> Iterator[None]:
 def joined(device: torch.device) -> Iterator[Processes | None]:
     """Join the processes that torchrun has started; yield None if there is only this one.
 
-    When rank 0 leaves, whatever the reason, the others are told.
+    A process that leaves by an error closes its connections, which is an error for the others.
     """
     if num_processes() == 1:
         yield None
@@ -218,13 +218,6 @@ def joined(device: torch.device) -> Iterator[Processes | None]:
         torch.cuda.set_device(device)
     dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
     try:
-        processes = Processes()
-        try:
-            yield processes
-        except BaseException:
-            if processes.rank == 0:
-                with suppress(ProcessesError):  # they may be gone: that may be the reason
-                    processes.announce(End(finished=False))
-            raise
+        yield Processes()
     finally:
         dist.destroy_process_group()
