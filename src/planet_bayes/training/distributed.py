@@ -15,6 +15,7 @@ seconds, and needs the loss as a forward pass.
 
 from __future__ import annotations
 
+import itertools
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ from planet_bayes.types import SequenceBatch
 
 LONGEST_WAIT = timedelta(days=365)
 """Time between two announcements. Rank 0 collects and evaluates meanwhile."""
+_GROUP_NUMBERS = itertools.count()
 
 
 class ProcessesError(PlanetBayesError):
@@ -216,7 +218,14 @@ def joined(device: torch.device) -> Iterator[Processes | None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    dist.init_process_group("nccl" if device.type == "cuda" else "gloo")
+    store, rank, count = next(dist.rendezvous("env://"))
+    dist.init_process_group(
+        "nccl" if device.type == "cuda" else "gloo",
+        # torchrun's store outlives a group, and keeps its addresses under the names of the next.
+        store=dist.PrefixStore(f"planet-bayes-{next(_GROUP_NUMBERS)}", store),
+        rank=rank,
+        world_size=count,
+    )
     try:
         yield Processes()
     finally:
