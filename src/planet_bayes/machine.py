@@ -76,4 +76,6 @@ def processor() -> str:
 
 
 def _device(device: torch.device) -> str:
-    return torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    name = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    return f"{name} × {torch.distributed.get_world_size()}" if together else name

@@ -59,8 +59,10 @@ class Train:
     def run(self, console: Console) -> int:
         """Train, with a row for each episode, until the end or Ctrl-C."""
         from planet_bayes import runs
+        from planet_bayes.training import distributed
 
         config, path = self.config, self.folder or runs.default_folder(self.config)
+        console.quiet = console.quiet or distributed.is_follower()
         if self.resume is not None:
             if self.folder is not None:
                 raise ConfigError(
@@ -74,7 +76,9 @@ class Train:
             f"run folder {path}",
             soft_wrap=True,
         )
-        with StopRequest(console) as stop, Watcher(console, config) as watcher:
+        # torchrun passes on Ctrl-C, which has reached this process already.
+        repeats = distributed.num_processes() > 1
+        with StopRequest(console, repeats) as stop, Watcher(console, config) as watcher:
             _, ended = runs.train(
                 config,
                 path,

@@ -23,10 +23,13 @@ from planet_bayes.training.events import (
 
 
 class StopRequest:
-    """Turns the first Ctrl-C or SIGTERM into a request. The second Ctrl-C exits at once."""
+    """Turns the first Ctrl-C or SIGTERM into a request. The second Ctrl-C exits at once.
 
-    def __init__(self, console: Console) -> None:
-        self.console = console
+    With ``repeats`` it does not: a launcher repeats the first one.
+    """
+
+    def __init__(self, console: Console, repeats: bool = False) -> None:
+        self.console, self.repeats = console, repeats
         self.signal = 0
         self.announced = False
         self._before: dict[int, Any] = {}
@@ -44,7 +47,8 @@ class StopRequest:
         """Return whether a stop was requested, and announce it once: a handler must not print."""
         if self.signal and not self.announced:
             self.announced = True
-            self.console.print("stopping: writing a checkpoint (Ctrl-C again exits without it) …")
+            advice = "" if self.repeats else " (Ctrl-C again exits without it)"
+            self.console.print(f"stopping: writing a checkpoint{advice} …")
         return self.signal != 0
 
     @property
@@ -53,7 +57,7 @@ class StopRequest:
         return 128 + self.signal if self.signal else 0
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
-        if self.signal and number == signal.SIGINT:
+        if self.signal and number == signal.SIGINT and not self.repeats:
             raise KeyboardInterrupt
         self.signal = self.signal or number  # schedulers may send SIGTERM more than once
 

@@ -127,7 +127,8 @@ class RunConfig:
     """How a run is executed and watched. All of it may change when a run is resumed."""
 
     threads: int = 0
-    """CPU threads. 0: all cores, or all but one with ``collect.overlap``."""
+    """CPU threads of a process. 0: all cores, or all but one with ``collect.overlap``; processes of
+    torchrun share the cores."""
     device: str = "auto"
     """auto, cpu, cuda or cuda:N."""
     single_environment: bool = False

@@ -7,7 +7,7 @@ Each file is whole or absent, and its sum is in the folder's ``SHA256SUMS`` (see
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -98,20 +98,22 @@ class Replay:
         self._cached_bytes = 0
         sums = files.read_sums(self.folder)
         for index in range(count):
-            digest = sums.get(self.path(index).name, "")
-            if index in lost:
-                self.lengths.append(0)
-                self._digests.append(digest)
-                self._files.append(None)
-                continue
-            episode, file = open_episode(self.path(index), digest, self._unnamed)
-            self._remember(index, episode)
-            self._count(episode, digest, file)
+            self._load(sums.get(self.path(index).name, ""), index in lost)
         for path in self.folder.glob("*.npz"):
             if path.stem.isdigit() and int(path.stem) >= count:
                 path.unlink()
         files.remove_partials(self.folder)
         self._write_sums({self.path(index).name: sum_ for index, sum_ in enumerate(self._digests)})
+
+    def digests(self, first: int = 0) -> list[str | None]:
+        """Return the checksums of the episodes from ``first`` on; None for one that is lost."""
+        known = zip(self._digests[first:], self.lengths[first:], strict=True)
+        return [digest if length else None for digest, length in known]
+
+    def follow(self, digests: Sequence[str | None]) -> None:
+        """Load the next episodes, which another process has written, by their `digests`."""
+        for digest in digests:
+            self._load(digest or "", lost=digest is None)
 
     def moments(self) -> dict[str, Moments]:
         """Return mean and std of the reward and of each observation, by name.
@@ -157,6 +159,7 @@ class Replay:
         seed_episodes: int = 0,
         agent_weight: float = 1.0,
         onset_share: float = 0.0,
+        rows: slice = slice(None),
     ) -> SequenceBatch:
         """Draw ``[groups, batch, length]`` sequences: an episode at random, a start at random.
 
@@ -168,6 +171,7 @@ class Replay:
             seed_episodes: How many of the first episodes are seed episodes.
             agent_weight: How many times as often each later episode is drawn.
             onset_share: Minimum fraction of sequences with a reward onset.
+            rows: Sequences of each group to return. The draw does not depend on it.
         """
         self._refuse_empty()
         total = groups * batch
@@ -179,16 +183,18 @@ class Replay:
             episodes, starts = sampling.draw_onsets(
                 rng, lengths, onsets, length, onset_share, episodes, starts
             )
+        returned = np.arange(total).reshape(groups, batch)[:, rows]
+        episodes, starts = episodes[returned.ravel()], starts[returned.ravel()]
         arrays: dict[str, NDArray[Any]] = {}
         # In the order of episodes: files of version 0.1 are read whole, at most once per batch.
         for row in np.argsort(episodes, kind="stable"):
             episode = self.part(int(episodes[row]), int(starts[row]), length)
-            arrays = arrays or _empty_arrays(episode, total, length)
+            arrays = arrays or _empty_arrays(episode, returned.size, length)
             for name, values in _columns(episode).items():
                 arrays[name][row, : len(episode)] = values
             arrays["mask"][row, : len(episode)] = 1
         tensors = {
-            name: torch.from_numpy(array).unflatten(0, (groups, batch))
+            name: torch.from_numpy(array).unflatten(0, returned.shape)
             for name, array in arrays.items()
         }
         return SequenceBatch(
@@ -217,6 +223,17 @@ class Replay:
     def _write_sums(self, sums: dict[str, str]) -> None:
         lines = [files.sum_line(digest, name) + "\n" for name, digest in sums.items() if digest]
         files.write(self.folder / files.SUMS, "".join(lines))
+
+    def _load(self, digest: str, lost: bool) -> None:
+        """Read the next episode of the folder, or count it as lost."""
+        if lost:
+            self.lengths.append(0)
+            self._digests.append(digest)
+            self._files.append(None)
+            return
+        episode, file = open_episode(self.path(len(self)), digest, self._unnamed)
+        self._remember(len(self), episode)
+        self._count(episode, digest, file)
 
     def _count(self, episode: Episode, digest: str, file: EpisodeFile | None) -> None:
         """Add an episode to the lengths, the sums for `moments`, and the onsets."""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from planet_bayes.models import noise
 from planet_bayes.models.rssm import Normal
 
 
@@ -91,6 +92,8 @@ def decoded_frames(
     if count == total:
         every = torch.arange(total, device=mask.device)
         return every.expand(members, total), weight
-    order = torch.rand(members, total, generator=generator, device=mask.device).argsort(-1)
+    order = (
+        noise.uniform((members, *mask.shape[1:]), generator, batch_axis=1).flatten(1).argsort(-1)
+    )
     index = order[:, :count]
     return index, weight.gather(-1, index) * (total / count)

@@ -20,6 +20,7 @@ from planet_bayes.models.heads import HEADS, Head
 from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.kernels import sequence
 from planet_bayes.models.modalities import Modality, ModalityNetwork
+from planet_bayes.models.noise import normal
 from planet_bayes.models.posterior import POSTERIORS, FittedApart, OwnParameters, Posterior
 from planet_bayes.models.rssm import RSSM, Filtered, Normal, Weights
 from planet_bayes.types import Belief, Moments, SequenceBatch
@@ -206,9 +207,7 @@ class WorldModel(nn.Module):
         embed = self.encode(inputs).expand(particles, -1, -1, -1)
         action = batch.action.expand(particles, -1, -1, -1)
         _, size, steps = batch.reward.shape
-        noise = torch.randn(
-            steps, particles, size, self.config.stoch, generator=generator, device=embed.device
-        )
+        noise = normal((steps, particles, size, self.config.stoch), generator, batch_axis=2)
         filtered = self.filter_sequences(embed, action, noise, weights)
         features = filtered.features  # [P, B, T, D + S]
 

@@ -16,8 +16,9 @@ from planet_bayes.data.folder import RunFolder
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.machine import keep_freed_memory
 from planet_bayes.runs.loading import Run, resolve_device
-from planet_bayes.training import Event, Trainer, checkpoint
+from planet_bayes.training import Event, Trainer, checkpoint, distributed
 from planet_bayes.training.evaluation import evaluate_agent
+from planet_bayes.training.follower import follow
 from planet_bayes.training.plan_record import PlanRecord
 
 
@@ -80,24 +81,36 @@ def train(
     """Train to the end, or until ``should_stop``; return the run's folder and whether it ended.
 
     To resume a run, pass its folder, ``resume=True`` and `resume_config` of the folder.
+
+    Processes that torchrun has started learn one run together. All but rank 0 only help to learn:
+    they ignore ``should_stop`` and report nothing.
     """
     if resume and path is None:
         raise RunError("resume: name the run's folder.")
     folder = default_folder(config) if path is None else Path(path)
     spare = 1 if config.collect.overlap else 0  # for the process that collects
-    threads = config.run.threads or max(1, num_cores() - spare)
+    cores = num_cores() // distributed.num_local_processes()
+    threads = config.run.threads or max(1, cores - spare)
     config = dataclasses.replace(config, run=dataclasses.replace(config.run, threads=threads))
     torch.set_num_threads(threads)
     keep_freed_memory()
-    trainer = Trainer(
-        config,
-        folder,
-        resume=resume,
-        should_stop=should_stop,
-        report=report,
-        device=resolve_device(config.run.device),
-    )
-    return folder, trainer.train()
+    device = distributed.own_device(resolve_device(config.run.device))
+    with distributed.joined(device) as processes:
+        if processes is not None and processes.rank:
+            return folder, follow(processes, device)
+        trainer = Trainer(
+            config,
+            folder,
+            resume=resume,
+            should_stop=should_stop,
+            report=report,
+            device=device,
+            processes=processes,
+        )
+        ended = trainer.train()
+        if processes is not None:
+            processes.announce(distributed.End(ended))
+    return folder, ended
 
 
 def evaluate(

@@ -16,6 +16,7 @@ from planet_bayes.models import Snapshots, WorldModel
 from planet_bayes.rng import numpy_stream, torch_stream
 from planet_bayes.training.adam import Adam
 from planet_bayes.training.clipping import clip_by_particle
+from planet_bayes.training.distributed import Processes
 from planet_bayes.training.sgmcmc import CyclicalSGHMC
 from planet_bayes.types import SequenceBatch
 
@@ -29,10 +30,15 @@ class Learner:
     ``model`` has the weights that are learned. ``acting_model`` is the one to act with: the same,
     or with ``learn.ema_decay`` a copy with the moving average of the learned weights.
     ``sampler`` moves the chain of the posterior `sgmcmc`; Adam moves everything else.
+
+    With ``processes``, each of them has a learner, and `rescale` and `update` are collective.
     """
 
-    def __init__(self, model: WorldModel, config: Config) -> None:
+    def __init__(
+        self, model: WorldModel, config: Config, processes: Processes | None = None
+    ) -> None:
         self.model, self.config, self.device = model, config, model.device
+        self.processes = processes
         self.acting_model = copy.deepcopy(model).eval() if config.learn.ema_decay else model
         learn, posterior = config.learn, model.posterior
         priors = posterior.priors() if isinstance(posterior, Snapshots) else {}
@@ -49,27 +55,33 @@ class Learner:
         self._own = model.particle_parameters()
         own = set(self._own)
         self._shared = [parameter for parameter in model.parameters() if parameter not in own]
+        split = model.num_fitted if learn.batch_sharing == "split" else 1
+        self._sequences = learn.batch_size // split
+        self._rows = slice(None) if processes is None else processes.rows(self._sequences)
 
     def sample(self, replay: Replay, number: int) -> SequenceBatch:
-        """Draw the batch of update ``number`` as ``learn.batch_sharing`` says."""
-        learn, particles = self.config.learn, self.model.num_fitted
-        groups = 1 if learn.batch_sharing == "shared" else particles
-        size = learn.batch_size
-        if learn.batch_sharing == "split":
-            size //= particles
+        """Draw the batch of update ``number`` as ``learn.batch_sharing`` says.
+
+        Of several processes, each gets its part of the sequences.
+        """
+        learn = self.config.learn
+        groups = 1 if learn.batch_sharing == "shared" else self.model.num_fitted
         return replay.sample(
             numpy_stream(self.config.seed, "replay", number),
             groups,
-            size,
+            self._sequences,
             learn.sequence_length,
             seed_episodes=self.config.collect.seed_episodes,
             agent_weight=learn.agent_weight,
             onset_share=learn.onset_share,
+            rows=self._rows,
         ).to(self.device)
 
     def rescale(self, replay: Replay) -> None:
         """Take the scales of observations and rewards from the episodes, if the model has any."""
         if self.config.model.normalise:
+            if self.processes is not None:
+                self.processes.announce_change(replay, None)
             moments = replay.moments()
             for model in {self.model, self.acting_model}:
                 model.rescale(moments)
@@ -79,11 +91,21 @@ class Learner:
 
         A term or a gradient that is not finite raises, and leaves weights and moments alone.
         """
+        processes = self.processes
+        if processes is not None:
+            processes.announce_change(replay, number)
         batch = self.sample(replay, number)
         generator = torch_stream(self.config.seed, "learn", number, device=self.device)
-        terms = self.model.loss(batch, self.config.loss, generator)
+        if processes is None:
+            terms = self.model.loss(batch, self.config.loss, generator)
+        else:
+            terms = processes.loss(self.model, batch, self.config.loss, generator)
         self.model.zero_grad(set_to_none=True)
         terms["total"].sum().backward()
+        if processes is not None:
+            parameters = self.model.parameters()
+            gradients = [one.grad for one in parameters if one.grad is not None]
+            terms = processes.average(gradients, terms)
         norms = clip_by_particle(self._own, self._shared, self.model.num_fitted, MAX_GRADIENT_NORM)
         values = _as_floats({**terms, **norms})
         broken = [name for name, value in values.items() if not math.isfinite(value)]

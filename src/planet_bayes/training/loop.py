@@ -26,6 +26,7 @@ from planet_bayes.training.collect import (
     episode_streams,
     never,
 )
+from planet_bayes.training.distributed import Processes, ProcessesError
 from planet_bayes.training.evaluation import evaluate_agent
 from planet_bayes.training.events import (
     Evaluating,
@@ -43,7 +44,10 @@ from planet_bayes.training.video import film_episode
 
 MAX_SKIPPED_UPDATES = 10
 """Updates in a row whose loss or gradient may be non-finite before the run stops."""
-_SAVED_FAULTS = (EnvError, CollectorError, DamagedError, NumericalError, PlannerError)
+_SAVED_FAULTS = (
+    *(EnvError, CollectorError, DamagedError),
+    *(NumericalError, PlannerError, ProcessesError),
+)
 
 
 def ignore(event: Event) -> None:
@@ -60,6 +64,7 @@ class Trainer:
         should_stop: Called often; when it returns True, the run writes a checkpoint and stops.
         report: Receives the run's events.
         device: Where the model is.
+        processes: The processes that learn the run, of which this one is rank 0. None: only this.
     """
 
     def __init__(
@@ -71,14 +76,22 @@ class Trainer:
         should_stop: Callable[[], bool] = never,
         report: Report = ignore,
         device: torch.device | str = "cpu",
+        processes: Processes | None = None,
     ) -> None:
         self.config, self.path, self.resume = config, path, resume
         self.should_stop, self.report, self.device = should_stop, report, device
+        self.processes = processes
 
     def session(self) -> Session:
         """Return a sitting of the run, to be entered."""
         return Session(
-            self.config, self.path, self.resume, self.should_stop, self.report, self.device
+            self.config,
+            self.path,
+            self.resume,
+            self.should_stop,
+            self.report,
+            self.device,
+            self.processes,
         )
 
     def train(self) -> bool:

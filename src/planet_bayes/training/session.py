@@ -24,6 +24,7 @@ from planet_bayes.machine import machine
 from planet_bayes.training import checkpoint, weights
 from planet_bayes.training.build import build_agent, build_model
 from planet_bayes.training.collect import collect_random
+from planet_bayes.training.distributed import Processes, Start
 from planet_bayes.training.events import Problem, Report
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import Metrics
@@ -54,9 +55,11 @@ class Session:
         should_stop: Callable[[], bool],
         report: Report,
         device: torch.device | str,
+        processes: Processes | None = None,
     ) -> None:
         self.config, self.folder = config, RunFolder(path)
         self.should_stop, self.report, self.device = should_stop, report, device
+        self.processes = processes
         self.progress = Progress()
         self.actor: dict[str, Tensor] | None = None
         self.collector: Collector | None = None
@@ -85,7 +88,7 @@ class Session:
         resume = self._resume and not checkpoint.not_begun(folder.path)
         self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
         signature = self.env.signature
-        self.learner = Learner(build_model(config, signature, self.device), config)
+        self.learner = Learner(build_model(config, signature, self.device), config, self.processes)
         self.agent = build_agent(config, self.learner.acting_model, signature)
         if not resume:
             self._start_collector(stack)  # a failure here leaves no folder behind
@@ -112,6 +115,10 @@ class Session:
             files.sync(folder.path)
         if resume:
             configuration.save(config, folder.config)
+        if self.processes is not None:
+            newest = checkpoint.latest(folder.path)  # of the present state
+            self.processes.announce(Start(config, folder.path, signature.to_json(), newest))
+            self.processes.wait()  # until they have read it
 
     def _start_collector(self, stack: contextlib.ExitStack) -> None:
         if self.config.collect.overlap and not self.is_last_iteration:

@@ -59,7 +59,11 @@ class ModalityNetwork(Protocol):
     """Weight of this modality's error in the objective."""
 
     def inputs(self, observation: Tensor, generator: Generator) -> Tensor:
-        """Return prepared observations as the encoder sees them and the decoder predicts them."""
+        """Return prepared observations as the encoder sees them and the decoder predicts them.
+
+        In learning they are ``[P or 1, B, T, ...]``. Noise comes from `planet_bayes.models.noise`,
+        so that processes that share a batch draw the noise of the batch.
+        """
         ...
 
     def encode(self, inputs: Tensor) -> Tensor:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor, nn
 
 from planet_bayes.errors import ConfigError
+from planet_bayes.models import noise
 from planet_bayes.models.config import ModelConfig
 from planet_bayes.models.kernels import fast_path, frames
 from planet_bayes.models.layers import IMAGE_SIZES, glorot_, image_decoder, image_encoder
@@ -173,7 +174,7 @@ def quantised(observation: Tensor, bits: int, generator: Generator) -> Tensor:
     if bits == PIXEL_BITS:
         return centred(image)
     coarse = image.div_(2 ** (PIXEL_BITS - bits)).floor_()
-    dither = torch.rand(coarse.shape, generator=generator, device=coarse.device)
+    dither = noise.uniform(coarse.shape, generator, batch_axis=1)
     return coarse.add_(dither).div_(2**bits).sub_(0.5)
 
 
