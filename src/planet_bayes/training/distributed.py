@@ -27,6 +27,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Generator, Tensor
+from torch.distributed.distributed_c10d import PrefixStore
+from torch.distributed.rendezvous import rendezvous
 
 from planet_bayes.config import Config
 from planet_bayes.data.replay import Replay
@@ -218,11 +220,11 @@ def joined(device: torch.device) -> Iterator[Processes | None]:
         return
     if device.type == "cuda":
         torch.cuda.set_device(device)
-    store, rank, count = next(dist.rendezvous("env://"))
+    store, rank, count = next(rendezvous("env://"))
     dist.init_process_group(
         "nccl" if device.type == "cuda" else "gloo",
         # torchrun's store outlives a group, and keeps its addresses under the names of the next.
-        store=dist.PrefixStore(f"planet-bayes-{next(_GROUP_NUMBERS)}", store),
+        store=PrefixStore(f"planet-bayes-{next(_GROUP_NUMBERS)}", store),
         rank=rank,
         world_size=count,
     )
