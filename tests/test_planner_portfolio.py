@@ -145,6 +145,45 @@ def test_each_component_has_its_share_of_the_candidates_and_the_front_is_reserve
     assert not waiting.sample(draw_noises(1, 1, 108, 3, 2, 0)[0])[0, 4].eq(0.5).all()
 
 
+def test_candidates_above_a_crowded_tie_are_the_elites() -> None:
+    """As with `threshold`: a rare reward is not outnumbered by all candidates that find none."""
+    begin = make(np.random.default_rng(0), 1)
+    actions = begin.sample(draw_noises(1, 1, 40, 3, 2, 0)[0])
+    values = torch.zeros(1, 40, dtype=DOUBLE)
+    values[0, [7, 20]] = 1.0
+    found = begin.refit_values(actions, values)
+    torch.testing.assert_close(found.mean[0, 0], actions[0, [7, 20]].mean(0))
+    assert found.value.item() == 1
+    found = begin.refit_values(actions, torch.zeros_like(values))  # no reward in sight
+    torch.testing.assert_close(found.mean[0, 0], actions[0].mean(0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """A point that is rewarded within this distance of a place, and nowhere else."""
+
+    radius: float
+
+    def imagine(self, state: object, actions: Tensor, generator: Generator) -> Tensor:
+        point = 0.25 * actions.cumsum(2)
+        distance = (point - torch.tensor([1.0, 0.8])).norm(dim=-1)
+        return (distance < self.radius).to(actions).unsqueeze(2)
+
+
+@pytest.mark.parametrize("components", [1, 4])
+def test_a_sparse_reward_is_found_as_by_the_cross_entropy_method(components: int) -> None:
+    settings: dict[str, Any] = {"horizon": 12, "num_trajectories": 200}
+    ours = portfolio(num_components=components, **settings)
+    found, best = (
+        plan(Sparse(0.3), None, Bounds.symmetric(2), config, seeded(0), batch_size=20)
+        .diagnostics.mode_values.amax(-1)
+        .mean()
+        for config in (ours, cem(initial_std=1.0, **settings))
+    )
+    assert best > 8
+    assert found > 0.9 * best
+
+
 def two_means(middle: float) -> Portfolio:
     """Two components at ±1 that were refitted with this value of the midpoint."""
     rng = np.random.default_rng(0)

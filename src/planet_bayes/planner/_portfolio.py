@@ -30,6 +30,7 @@ from planet_bayes.planner._gaussian import (
     weighted_moments,
 )
 from planet_bayes.planner._noise import ActionNoise
+from planet_bayes.planner._optimality import pass_threshold
 from planet_bayes.planner._spaces import Bounds
 
 MIN_ELITES = 5
@@ -224,13 +225,11 @@ class Portfolio:
 
 def _elites(values: Tensor, own: Tensor, fraction: float) -> Tensor:
     """Return which candidates are elites of their component, ``[B, M, N]``."""
-    own = own & (values > -torch.inf)
-    number = own.sum(-1, keepdim=True)  # [B, M, 1]
+    values = torch.where(own, values, -torch.inf)
+    number = (values > -torch.inf).sum(-1, keepdim=True)  # [B, M, 1]
     least = number.clamp(max=MIN_ELITES)
     wanted = torch.maximum((fraction * number).round().long(), least)
-    ranked = torch.where(own, values, -torch.inf).sort(-1, descending=True).values
-    limit = ranked.gather(-1, (wanted - 1).clamp(min=0))
-    return own & (values >= limit)
+    return pass_threshold(values, wanted)
 
 
 def _rivals(mean: Tensor, value: Tensor, alive: Tensor) -> Tensor:
