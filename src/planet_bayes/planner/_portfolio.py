@@ -34,7 +34,7 @@ from planet_bayes.planner._optimality import pass_threshold
 from planet_bayes.planner._spaces import Bounds
 
 MIN_ELITES = 5
-"""Least number of elites of a component, where it has as many candidates."""
+"""Least number of elites of a component, where it has as many candidates and none tie."""
 SEARCH_SHARE = 0.3
 """Share of the iterations before components can merge: until then means have hardly moved."""
 BEST_SHARE = 1.25
