@@ -131,6 +131,7 @@ def test_problems_of_a_batch_are_counted_apart() -> None:
 def test_a_rejected_mode_and_a_std_of_zero_count_as_what_they_are() -> None:
     values = torch.tensor([[10.0, -torch.inf]], dtype=DOUBLE)
     assert count(two(3.0), values) == 1
+    assert count(two(3.0), torch.full_like(values, -torch.inf)) == 0
     assert count(two(3.0, std=np.zeros((2, 2, 2)))) == 2
     assert count(two(0.0, std=np.zeros((2, 2, 2)))) == 1
 

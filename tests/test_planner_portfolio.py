@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from torch import Generator, Tensor
 
 from planet_bayes.planner import (
+    FAMILIES,
     Bounds,
     PlannerError,
     Portfolio,
@@ -56,7 +57,10 @@ def reference(begin: Portfolio, actions: Array, values: Array) -> dict[str, Any]
     count, num = len(alive), len(values)
     contested = [alive[m] and rival[m] != m and begin.waiting == 0 for m in range(count)]
     merged = [
-        contested[m] and values[count + m] >= min(values[m], values[rival[m]]) for m in range(count)
+        contested[m]
+        and np.isfinite(values[count + m])
+        and values[count + m] >= min(values[m], values[rival[m]])
+        for m in range(count)
     ]
     owner: list[int | None] = []
     for k in range(num):
@@ -145,15 +149,54 @@ def test_each_component_has_its_share_of_the_candidates_and_the_front_is_reserve
     assert not waiting.sample(draw_noises(1, 1, 108, 3, 2, 0)[0])[0, 4].eq(0.5).all()
 
 
-def two_means(middle: float) -> Portfolio:
-    """Two components at ±1 that were refitted with this value of the midpoint."""
+def test_candidates_above_a_crowded_tie_are_the_elites() -> None:
+    """As with `threshold`: a rare reward is not outnumbered by all candidates that find none."""
+    begin = make(np.random.default_rng(0), 1)
+    actions = begin.sample(draw_noises(1, 1, 40, 3, 2, 0)[0])
+    values = torch.zeros(1, 40, dtype=DOUBLE)
+    values[0, [7, 20]] = 1.0
+    found = begin.refit_values(actions, values)
+    torch.testing.assert_close(found.mean[0, 0], actions[0, [7, 20]].mean(0))
+    assert found.value.item() == 1
+    found = begin.refit_values(actions, torch.zeros_like(values))  # no reward in sight
+    torch.testing.assert_close(found.mean[0, 0], actions[0].mean(0))
+
+
+@dataclasses.dataclass(frozen=True)
+class Sparse:
+    """A point that is rewarded within this distance of a place, and nowhere else."""
+
+    radius: float
+
+    def imagine(self, state: object, actions: Tensor, generator: Generator) -> Tensor:
+        point = 0.25 * actions.cumsum(2)
+        distance = (point - torch.tensor([1.0, 0.8])).norm(dim=-1)
+        return (distance < self.radius).to(actions).unsqueeze(2)
+
+
+@pytest.mark.parametrize("components", [1, 4])
+def test_a_sparse_reward_is_found_as_by_the_cross_entropy_method(components: int) -> None:
+    settings: dict[str, Any] = {"horizon": 12, "num_trajectories": 200}
+    ours = portfolio(num_components=components, **settings)
+    found, best = (
+        plan(Sparse(0.3), None, Bounds.symmetric(2), config, seeded(0), batch_size=20)
+        .diagnostics.mode_values.amax(-1)
+        .mean()
+        for config in (ours, cem(initial_std=1.0, **settings))
+    )
+    assert best > 8
+    assert found > 0.9 * best
+
+
+def two_means(middle: float, best: float = 3.0) -> Portfolio:
+    """Two components at ±1 that were refitted with these values of midpoint and first mean."""
     rng = np.random.default_rng(0)
     mean = torch.ones(1, 2, 3, 2, dtype=DOUBLE)
     mean[:, 1] = -1
     begin = make(rng, 2, mean=mean, rival=torch.tensor([[0, 0]]))
     actions = begin.sample(draw_noises(1, 1, 20, 3, 2, 0)[0])
     values = torch.zeros(1, 20, dtype=DOUBLE)
-    values[0, :4] = torch.tensor([3.0, 2.0, 0.0, middle])  # two means, no midpoint, one midpoint
+    values[0, :4] = torch.tensor([best, 2.0, 0.0, middle])  # two means, no midpoint, one midpoint
     return begin.refit_values(actions, values)
 
 
@@ -162,6 +205,19 @@ def test_components_merge_only_where_no_valley_parts_them() -> None:
     assert two_means(2.0).alive.tolist() == [[True, False]]
     assert two_means(5.0).alive.tolist() == [[True, False]]
     assert two_means(NAN).alive.tolist() == [[True, True]]
+    assert two_means(NAN, NAN).alive.tolist() == [[True, True]]
+    assert two_means(1.0, NAN).alive.tolist() == [[True, False]]
+
+
+@pytest.mark.parametrize("value", [0.1, -0.1, 3e38, -3e38])
+def test_equal_values_have_an_exact_mean(value: float) -> None:
+    """So rounding does not decide which component is better, and a large value stays finite."""
+    config = portfolio(horizon=3, num_trajectories=101)
+    begin: Any = PORTFOLIO.start(Bounds.symmetric(2), config, seeded(0), None, 2)
+    actions = begin.sample(begin.draw_noise(101, seeded(1)))
+    found = begin.refit_values(actions, torch.full((2, 101), value))
+    assert found.value.eq(torch.tensor(value)).all()
+    assert found.rival.tolist() == 2 * [[0, 1, 2, 3]]
 
 
 def test_the_best_component_is_executed() -> None:
@@ -195,6 +251,13 @@ def test_a_warm_start_shifts_the_living_and_renews_one_of_the_dead_now_and_then(
         assert torch.equal(begin.mean[0, m, 2], fresh.mean[0, m, 2])
     assert (fresh.waiting, begin.waiting) == (3, 3)
     assert fresh.alive.all()
+
+
+def test_another_family_can_continue_the_plans() -> None:
+    bounds, settings = Bounds.symmetric(2), {"horizon": 3, "num_components": 4}
+    previous = plan(PointMass(1), None, bounds, portfolio(**settings), seeded()).proposal
+    begin: Any = FAMILIES["mixture"].start(bounds, paets(**settings), seeded(1), previous, 1)
+    assert torch.equal(begin.mean[:, :, :2], previous.modes()[:, :, 1:])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -277,11 +340,18 @@ def test_density_is_that_of_the_mixture_of_shares() -> None:
 
 def test_what_does_not_fit_is_refused() -> None:
     bounds = Bounds.symmetric(2)
-    for changes in ({"optimality": "exponential"}, {"expectation": "after"}):
+    for changes in (
+        {"optimality": "exponential"},
+        {"expectation": "after"},
+        {"entropy_weight": 0.1},
+    ):
         with pytest.raises(PlannerError, match="portfolio: each component has its own elites"):
             plan(PointMass(1), None, bounds, portfolio(**changes), seeded())
     with pytest.raises(PlannerError, match="4 components need at least 16 candidates"):
         plan(PointMass(1), None, bounds, portfolio(num_trajectories=15), seeded())
+    decaying = portfolio(num_components=8, num_trajectories=500, candidate_decay=0.5)
+    with pytest.raises(PlannerError, match="raise num_trajectories or candidate_decay"):
+        plan(PointMass(1), None, bounds, decaying, seeded())
 
 
 def test_it_runs_with_every_other_setting() -> None:
@@ -292,7 +362,7 @@ def test_it_runs_with_every_other_setting() -> None:
         candidate_decay=0.7,
         keep_elites=3,
         warm_candidates=5,
-        entropy_weight=0.1,
+        temperature=2.0,
         execute="best",
     )
     previous = None

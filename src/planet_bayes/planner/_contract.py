@@ -116,7 +116,10 @@ class Proposal(Protocol):
 
 @runtime_checkable
 class ValueProposal(Proposal, Protocol):
-    """A proposal that is refitted to the values of candidates, not to weights of all of them."""
+    """A proposal that is refitted to the values of candidates, not to weights of all of them.
+
+    The optimality, λ and κ have no effect on it. `Diagnostics.weights` are what they give.
+    """
 
     def refit_values(self, actions: Tensor, values: Tensor) -> Proposal:
         """Return the refitted proposal; ``values`` ``[B, N]`` are -inf for rejected candidates."""

@@ -109,12 +109,21 @@ def threshold(returns: Tensor, config: PlannerConfig) -> Tensor:
             return torch.where(passed, 0.0, -torch.inf).to(flat.dtype).view(returns.shape)
     flat = torch.where(torch.isfinite(flat), flat, -torch.inf)
     counts = _num_elites(flat, config).long()  # [B, 1]
-    limit = flat.sort(-1, descending=True).values.gather(-1, counts - 1)  # [B, 1]
-    above = flat > limit
-    reached = (flat >= limit) & (flat > -torch.inf)
-    crowded = reached.sum(-1, keepdim=True) > counts
-    passed = torch.where(crowded & above.any(-1, keepdim=True), above, reached)
+    passed = pass_threshold(flat, counts)
     return passed.to(flat.dtype).log().view(returns.shape)
+
+
+def pass_threshold(values: Tensor, counts: Tensor) -> Tensor:
+    """Return which values ``[..., X]`` are elite, if there is room for ``counts`` ``[..., 1]``.
+
+    Values of -inf never are. Ties with the last elite are treated as in `threshold`.
+    """
+    ranked = values.sort(-1, descending=True).values
+    limit = ranked.gather(-1, (counts - 1).clamp(min=0))  # [..., 1]
+    above = values > limit
+    reached = (values >= limit) & (values > -torch.inf)
+    crowded = reached.sum(-1, keepdim=True) > counts
+    return torch.where(crowded & above.any(-1, keepdim=True), above, reached)
 
 
 def exponential(returns: Tensor, config: PlannerConfig) -> Tensor:

@@ -40,7 +40,7 @@ def is_distinct(components: Components, values: Tensor) -> Tensor:
     Of several that merged, the best counts. ``values`` ``[B, M]`` are those of the means.
     """
     best = values.amax(-1, keepdim=True)
-    good = values >= best - VALUE_MARGIN * best.abs()
+    good = (values >= best - VALUE_MARGIN * best.abs()) & (values > -torch.inf)
     alive = (components.weight > LEAST_WEIGHT) & good
     far = component_distances(components) > LEAST_DISTANCE  # [B, M, M]
     counted = torch.zeros_like(alive)

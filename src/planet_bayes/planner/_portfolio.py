@@ -30,17 +30,17 @@ from planet_bayes.planner._gaussian import (
     weighted_moments,
 )
 from planet_bayes.planner._noise import ActionNoise
+from planet_bayes.planner._optimality import pass_threshold
 from planet_bayes.planner._spaces import Bounds
 
 MIN_ELITES = 5
-"""Least number of elites of a component, where it has as many candidates."""
+"""Least number of elites of a component, where it has as many candidates and none tie."""
 SEARCH_SHARE = 0.3
 """Share of the iterations before components can merge: until then means have hardly moved."""
 BEST_SHARE = 1.25
 """Samples of the best component for each sample of another one."""
 NEW_STD = 1.0
-"""Least std of a new component, in units of half the action range; a plan that goes on begins with
-``initial_std``."""
+"""Least std of a new component in units of half the range; one that goes on has ``initial_std``."""
 RENEWAL = 4
 """Control steps from one new component to the next."""
 GOLDEN_RATIO = 0.6180339887498949
@@ -103,7 +103,8 @@ class Portfolio:
         if num < 4 * count:
             raise PlannerError(
                 f"portfolio: {count} components need at least {4 * count} candidates in an "
-                f"iteration, and there are {num}; lower num_components or raise num_trajectories."
+                f"iteration, and there are {num}; lower num_components, or raise num_trajectories "
+                "or candidate_decay."
             )
         # Any run of multiples of the golden ratio fills [0, 1) evenly.
         places = torch.arange(num, device=self.mean.device, dtype=torch.float64)
@@ -133,22 +134,23 @@ class Portfolio:
         """
         count = self.mean.shape[1]
         values = torch.where(values.isnan(), -torch.inf, values)
-        of_means = torch.where(self.alive, values[:, :count], -torch.inf)
         contested = self._contested()
-        merged = contested & (
-            values[:, count : 2 * count] >= torch.minimum(of_means, of_means.gather(1, self.rival))
-        )
+        of_means, middles = values[:, :count], values[:, count : 2 * count]
+        worse = torch.minimum(of_means, of_means.gather(1, self.rival))
+        merged = contested & (middles >= worse) & (middles > -torch.inf)
         owner = self._owners(actions, contested, merged)  # [B, N]
         survive = self.alive & ~merged
 
         own = owner.unsqueeze(1) == torch.arange(count, device=owner.device).view(1, -1, 1)
-        elite = _elites(values.unsqueeze(1), own, self.elite_fraction)  # [B, M, N]
+        values = torch.where(own, values.unsqueeze(1), -torch.inf)  # [B, M, N]
+        elite = _elites(values, self.elite_fraction)
         number = elite.sum(-1)
         refitted = (survive & (number > 0))[..., None, None]
         share = elite.to(actions.dtype) / number.clamp(min=1).unsqueeze(-1)
         mean, std = weighted_moments(actions, share, self.floor)
-        total = torch.where(elite, values.unsqueeze(1), 0.0).sum(-1)
-        value = torch.where(survive & (number > 0), total / number.clamp(min=1), -torch.inf)
+        best = values.amax(-1, keepdim=True)  # as the offset: the mean of equal values is exact
+        below = torch.where(elite, values - best, 0.0)
+        value = torch.where(survive, best[..., 0] + (below * share).sum(-1), -torch.inf)
         mean = torch.where(refitted, mean, self.mean)
         return dataclasses.replace(
             self,
@@ -203,6 +205,8 @@ class Portfolio:
 
         At every `RENEWAL`-th step one dead component begins again and may find a new plan.
         """
+        if not isinstance(fresh, Portfolio):
+            return shifted(self.mean, fresh)
         steps = self.control_steps + 1
         newborn = ~self.alive & ((~self.alive).cumsum(-1) == 1) & (steps % RENEWAL == 0)
         warm: Any = shifted(self.mean, fresh)
@@ -222,15 +226,12 @@ class Portfolio:
         return Components(self.weights(), self.mean, self.std)
 
 
-def _elites(values: Tensor, own: Tensor, fraction: float) -> Tensor:
-    """Return which candidates are elites of their component, ``[B, M, N]``."""
-    own = own & (values > -torch.inf)
-    number = own.sum(-1, keepdim=True)  # [B, M, 1]
+def _elites(values: Tensor, fraction: float) -> Tensor:
+    """Return which candidates ``[B, M, N]`` are elites; values are -inf for those of others."""
+    number = (values > -torch.inf).sum(-1, keepdim=True)  # [B, M, 1]
     least = number.clamp(max=MIN_ELITES)
     wanted = torch.maximum((fraction * number).round().long(), least)
-    ranked = torch.where(own, values, -torch.inf).sort(-1, descending=True).values
-    limit = ranked.gather(-1, (wanted - 1).clamp(min=0))
-    return own & (values >= limit)
+    return pass_threshold(values, wanted)
 
 
 def _rivals(mean: Tensor, value: Tensor, alive: Tensor) -> Tensor:
@@ -281,16 +282,16 @@ class PortfolioFamily:
         batch_size: int,
     ) -> Proposal:
         """Return the proposal that a control step begins with."""
-        if config.optimality != "threshold" or config.expectation != "before":
+        used = (config.optimality, config.expectation, config.entropy_weight)
+        if used != ("threshold", "before", 0):
             raise PlannerError(
                 "portfolio: each component has its own elites by the value of the candidates; set "
-                "optimality to threshold and expectation to before."
+                "optimality to threshold, expectation to before and entropy_weight to 0."
             )
-        waiting = round(SEARCH_SHARE * config.num_iterations)
         make = partial(
             first_portfolio,
             elite_fraction=config.elite_fraction,
-            waiting=max(1, waiting),
+            waiting=max(1, round(SEARCH_SHARE * config.num_iterations)),
             warm_std=config.initial_std,
         )
         return GaussianFamily(make, None).start(bounds, config, generator, previous, batch_size)
