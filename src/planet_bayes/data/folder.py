@@ -18,6 +18,11 @@ class RunFolder:
         return self.path / "config.json"
 
     @property
+    def commits(self) -> Path:
+        """The commits that it was made from."""
+        return self.path / "commits.json"
+
+    @property
     def checkpoints(self) -> Path:
         """One folder for each checkpoint."""
         return self.path / "checkpoints"
