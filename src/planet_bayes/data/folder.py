@@ -13,6 +13,11 @@ class RunFolder:
     path: Path
 
     @property
+    def holds_run(self) -> bool:
+        """Whether a run has begun in it."""
+        return self.config.exists() or self.checkpoints.exists()
+
+    @property
     def config(self) -> Path:
         """The settings."""
         return self.path / "config.json"

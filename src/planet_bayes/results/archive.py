@@ -1,4 +1,4 @@
-"""Copy the curves, settings and commits of finished runs to ``results/``, and measure simple policies."""
+"""Copy finished runs' curves, settings and commits to ``results/``; measure simple policies."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ class Session:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         config, folder = self.config, self.folder
-        if not self._resume and (folder.config.exists() or folder.checkpoints.exists()):
+        if not self._resume and folder.holds_run:
             raise RunError(f"{folder.path} already holds a run; resume it or name another folder.")
         resume = self._resume and not checkpoint.not_begun(folder.path)
         self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
