@@ -87,9 +87,12 @@ class Sweep:
             return Cluster(self.address or "auto")
         if self.address is not None:
             raise ConfigError("--address is for --backend ray.")
-        if self.jobs is not None and self.jobs < 1:
-            raise ConfigError(f"--jobs must be at least 1, got {self.jobs}.")
-        from planet_bayes.runs import num_cores
         from planet_bayes.sweep.local import Local
 
-        return Local(self.jobs or max(1, num_cores() // max(job.cores for job in jobs)))
+        if self.jobs is None:
+            from planet_bayes.runs import num_cores  # late: it loads PyTorch
+
+            return Local(max(1, num_cores() // max(job.cores for job in jobs)))
+        if self.jobs < 1:
+            raise ConfigError(f"--jobs must be at least 1, got {self.jobs}.")
+        return Local(self.jobs)
