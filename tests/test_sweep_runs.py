@@ -90,6 +90,7 @@ def test_a_run_whose_node_dies_continues_on_another(
     whole: tuple[Path, int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # else tests beside this one leave it no time
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     folder = declare(tmp_path / "sweep")
     (folder / SLOW).touch()
@@ -101,10 +102,10 @@ def test_a_run_whose_node_dies_continues_on_another(
         "_system_config": {"health_check_period_ms": 500, "health_check_failure_threshold": 3},
     }
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
+    words = ("--tasks", "walk:make", "--backend", "ray", "--address", cluster.address)
+    process = start_sweep(folder, *words)
     try:
         node = cluster.add_node(num_cpus=1, **small)
-        words = ("--tasks", "walk:make", "--backend", "ray", "--address", cluster.address)
-        process = start_sweep(folder, *words)
         wait_for(lambda: num_rows(folder) > 1)
         cluster.remove_node(node, allow_graceful=False)
         assert num_rows(folder) < 6
@@ -113,6 +114,7 @@ def test_a_run_whose_node_dies_continues_on_another(
         output, _ = process.communicate()
         assert process.returncode == 0, output
     finally:
+        process.kill()
         cluster.shutdown()
     assert curve(folder) == curve(whole[0])
     assert log(folder).count("--- ") == 2  # one process on each node
