@@ -2,14 +2,11 @@
 
 import csv
 import json
-import os
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import planet_bayes
 
 SLOW = "slow"
 """While a file of this name is in the folder, runs are slow from their second row on."""
@@ -92,15 +89,13 @@ def declare(folder: Path) -> Path:
 
 def start_sweep(folder: Path, *words: str) -> "subprocess.Popen[str]":
     """Start a sweep of the experiment in a folder."""
-    command = [sys.executable, "-m", "planet_bayes.cli", "sweep", "experiments/toy.toml", *words]
-    # The tests are in folders of their own; the package is wherever it is for them.
+    command = ["--import", "walk", "sweep", "experiments/toy.toml", *words]
     return subprocess.Popen(
-        command,
+        [sys.executable, "-m", "planet_bayes.cli", *command],
         cwd=folder,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
-        env={**os.environ, "PYTHONPATH": str(Path(planet_bayes.__file__).parent.parent)},
     )
 
 

@@ -39,7 +39,6 @@ settings.collect.episodes = 4
 learn.ema_decay = 0.5
 """
 NOW = Commit("a" * 40)
-NAMED = "planet/toy_reach-sensors/seed-0"
 
 
 @pytest.fixture
@@ -135,6 +134,11 @@ def test_a_job_has_one_thread_unless_more_are_declared(experiment: Experiment) -
     assert job(**{"run.threads": 3}).cores == 3
     assert job(**{"run.threads": 3, "collect.overlap": True}).cores == 4
     assert len({one.name for one in make_jobs(experiment.runs, NOW)}) == len(experiment.runs)
+
+
+def test_a_run_that_is_declared_twice_is_told(experiment: Experiment) -> None:
+    with pytest.raises(ConfigError, match=r"declares plain/planet/toy_reach-sensors/seed-0 more"):
+        make_jobs([*experiment.runs, experiment.runs[0]], NOW)
 
 
 def test_a_run_of_another_commit_is_not_continued(jobs: list[Job]) -> None:

@@ -19,6 +19,21 @@ def children(process: "subprocess.Popen[str]") -> list[int]:
     return [int(word) for word in path.read_text().split()]
 
 
+def stop_in_the_middle(folder: Path, *words: str) -> None:
+    """Begin a sweep, and end it with SIGTERM in the middle of its run."""
+    process = start_sweep(folder, *words)
+    try:
+        wait_for(lambda: num_rows(folder) > 1)
+        process.send_signal(signal.SIGTERM)
+        output, _ = process.communicate()
+    finally:
+        process.kill()
+    assert process.returncode == 128 + signal.SIGTERM
+    assert output.endswith("stopped; the same command continues\n")
+    # The run has written a checkpoint. The modules that the sweep imports, it has imported too.
+    assert "stopped; continue with:  planet-bayes --import walk train --resume" in log(folder)
+
+
 @pytest.fixture(scope="module")
 def whole(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, int, str]:
     """The folder, exit code and output of a sweep that nobody disturbed; one of its runs fails."""
@@ -55,14 +70,7 @@ def test_stopped_and_killed_it_finishes_what_is_missing_and_repeats_nothing(
     folder = declare(tmp_path / "sweep")
     (folder / SLOW).touch()
 
-    first = start_sweep(folder, *ONLY)
-    wait_for(lambda: num_rows(folder) > 1)
-    first.send_signal(signal.SIGTERM)
-    output, _ = first.communicate()
-    assert first.returncode == 128 + signal.SIGTERM
-    assert output.endswith("stopped; the same command continues\n")
-    assert "stopped; continue with:" in log(folder)
-
+    stop_in_the_middle(folder, *ONLY)
     second = start_sweep(folder, *ONLY)
     wait_for(lambda: num_rows(folder) > 2)
     (child,) = children(second)
@@ -86,7 +94,7 @@ def test_stopped_and_killed_it_finishes_what_is_missing_and_repeats_nothing(
     assert len(log(folder)) == size  # nothing was started
 
 
-def test_a_run_whose_node_dies_continues_on_another(
+def test_on_a_cluster_a_run_whose_node_dies_continues_on_another(
     whole: tuple[Path, int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
@@ -103,10 +111,12 @@ def test_a_run_whose_node_dies_continues_on_another(
     }
     cluster = cluster_utils.Cluster(initialize_head=True, head_node_args=head)
     words = ("--tasks", "walk:make", "--backend", "ray", "--address", cluster.address)
-    process = start_sweep(folder, *words)
+    process = None
     try:
         node = cluster.add_node(num_cpus=1, **small)
-        wait_for(lambda: num_rows(folder) > 1)
+        stop_in_the_middle(folder, *words)
+        process = start_sweep(folder, *words)
+        wait_for(lambda: num_rows(folder) > 2)
         cluster.remove_node(node, allow_graceful=False)
         assert num_rows(folder) < 6
         (folder / SLOW).unlink()
@@ -114,9 +124,10 @@ def test_a_run_whose_node_dies_continues_on_another(
         output, _ = process.communicate()
         assert process.returncode == 0, output
     finally:
-        process.kill()
+        if process is not None:
+            process.kill()
         cluster.shutdown()
     assert curve(folder) == curve(whole[0])
-    assert log(folder).count("--- ") == 2  # one process on each node
+    assert log(folder).count("--- ") == 3  # the last one on another node
     assert log(folder).count("seed episodes are collected") == 1
     assert os.listdir(folder / "runs" / "toy") == ["planet_bayes"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 from typing import Any
 
@@ -26,7 +27,7 @@ class Cluster:
     """
 
     def __init__(self, address: str) -> None:
-        ray.init(address=address, log_to_driver=False, logging_level="warning")
+        ray.init(address=address, log_to_driver=False, logging_level=logging.WARNING)
         self._has_gpus = ray.cluster_resources().get("GPU", 0) > 0
         self._task = ray.remote(max_retries=MAX_RETRIES)(_run)
         self._jobs: dict[Any, Job] = {}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -82,13 +83,14 @@ def select(
 
 
 def _value(run: PlannedRun, axis: str) -> str | int:
-    return {
+    values: dict[str, str | int] = {
         "methods": run.name.method,
         "tasks": run.name.task,
         "seeds": run.name.seed,
         "observations": run.name.observation,
         "variants": run.variant,
-    }[axis]
+    }
+    return values[axis]
 
 
 def make_jobs(runs: Iterable[PlannedRun], commit: Commit, any_commit: bool = False) -> list[Job]:
@@ -102,6 +104,9 @@ def make_jobs(runs: Iterable[PlannedRun], commit: Commit, any_commit: bool = Fal
         any_commit: Also continue runs of other commits.
     """
     jobs = [_job(run, commit) for run in runs]
+    twice = [name for name, count in Counter(job.name for job in jobs).items() if count > 1]
+    if twice:
+        raise ConfigError(f"the experiment declares {', '.join(twice)} more than once.")
     begun = [job for job in jobs if job.folder.holds_run]
     problems = [problem for job in begun for problem in _other_settings(job)]
     if not any_commit:
