@@ -136,6 +136,12 @@ def test_a_job_has_one_thread_unless_more_are_declared(experiment: Experiment) -
     assert len({one.name for one in make_jobs(experiment.runs, NOW)}) == len(experiment.runs)
 
 
+def test_settings_that_make_another_method_are_told(experiment: Experiment) -> None:
+    run = dataclasses.replace(experiment.runs[0], settings={"model.num_members": 2})
+    with pytest.raises(ConfigError, match="method planet is e_only"):
+        make_jobs([run], NOW)
+
+
 def test_a_run_that_is_declared_twice_is_told(experiment: Experiment) -> None:
     with pytest.raises(ConfigError, match=r"declares plain/planet/toy_reach-sensors/seed-0 more"):
         make_jobs([*experiment.runs, experiment.runs[0]], NOW)

@@ -119,7 +119,13 @@ def make_jobs(runs: Iterable[PlannedRun], commit: Commit, any_commit: bool = Fal
 def _job(run: PlannedRun, commit: Commit) -> Job:
     threads = run.config().run.threads or 1
     run = dataclasses.replace(run, settings={**run.settings, "run.threads": threads})
-    return Job(run, run.config(), commit, Path.cwd(), plugins.registering())
+    config = run.config()
+    if config.method != run.name.method:  # its result would get the name of another run
+        raise ConfigError(
+            f"{run.folder}: with the declared settings, method {run.name.method} is "
+            f"{config.method}. Declare no model.num_members or planner.num_components against it."
+        )
+    return Job(run, config, commit, Path.cwd(), plugins.registering())
 
 
 def _other_settings(job: Job) -> list[str]:
