@@ -98,7 +98,7 @@ def test_on_a_cluster_a_run_whose_node_dies_continues_on_another(
     whole: tuple[Path, int, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("RAY_USAGE_STATS_ENABLED", "0")
-    monkeypatch.setenv("RAY_worker_niceness", "0")  # else tests beside this one leave it no time
+    monkeypatch.setenv("RAY_worker_niceness", "0")  # Ray lowers the priority by 15
     cluster_utils = pytest.importorskip("ray.cluster_utils")
     folder = declare(tmp_path / "sweep")
     (folder / SLOW).touch()
