@@ -37,7 +37,7 @@ setup: $(VENV)/.installed rendering
 
 # Without --no-compile, pip spends a third of the time on modules that nobody imports.
 $(VENV)/.installed: $(VENV)/.created pyproject.toml constraints.txt setup.py $(wildcard src/planet_bayes/models/kernels/cpp/*)
-	$(INSTALL) -e '.[all,dev]'
+	$(INSTALL) -e '.[all,cluster,dev]'
 	@touch $@
 
 # The pip of constraints.txt resolves the packages in half the time of older ones. The machine's own

@@ -33,10 +33,11 @@ ALLOWED = {
     "runs": {"agent", "config", "data", "envs", "training", *BASE},
     "diagnostics": {"agent", "config", "data", "envs", "models", "runs", "training", *BASE},
     "results": {"config", "data", "envs", "errors"},
+    "sweep": {"config", "data", "errors", "plugins", "results"},
     "bench": {"agent", "config", "data", "envs", "models", "planner", "training", *BASE},
     "cli": {
         *("bench", "config", "data", "diagnostics", "envs", "planner", "results", "runs"),
-        *("training", *BASE),
+        *("sweep", "training", *BASE),
     },
 }
 THIRD_PARTY = {
@@ -46,6 +47,7 @@ THIRD_PARTY = {
     "agent": {"torch", "numpy"},
     "data": {"torch", "numpy"},
     "results": {"numpy", "matplotlib", "scipy"},
+    "sweep": {"ray"},
 }
 
 

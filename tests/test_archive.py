@@ -20,9 +20,12 @@ def test_runs_that_have_ended_are_kept(tiny: Config, tmp_path: Path) -> None:
     (begun / "config.json").write_text(text)
     messages = collect(tmp_path / "kept", [ended, begun])
     kept = tmp_path / "kept" / "planet_bayes" / "toy_reach-sensors"
-    assert sorted(path.name for path in kept.iterdir()) == ["seed-3.csv", "seed-3.json"]
+    assert sorted(path.name for path in kept.iterdir()) == [
+        *("seed-3.commits.json", "seed-3.csv", "seed-3.json")
+    ]
     assert (kept / "seed-3.csv").read_text() == (ended / "metrics.csv").read_text()
     assert (kept / "seed-3.json").read_text() == (ended / "config.json").read_text()
+    assert (kept / "seed-3.commits.json").read_text() == (ended / "commits.json").read_text()
     assert messages == [f"{begun} has not ended: left out"]
     assert collect(tmp_path / "kept", [ended]) == []
     text = (ended / "config.json").read_text().replace('"horizon": ', '"horizon": 1')

@@ -123,6 +123,7 @@ def test_unknown_settings_are_told(tmp_path: Path) -> None:
         ("env.original", False, ["--env.no-original"]),
         ("env.sensors", [0, 2], ["--env.sensors", "0", "2"]),
         ("learn.ema_decay", 0.0, ["--learn.ema-decay", "0"]),
+        ("learn.ema_decay", 0.12345678, ["--learn.ema-decay", "0.12345678"]),
         ("task", "cup_catch", ["--task", "cup_catch"]),
     ],
 )

@@ -13,9 +13,19 @@ class RunFolder:
     path: Path
 
     @property
+    def holds_run(self) -> bool:
+        """Whether a run has begun in it."""
+        return self.config.exists() or self.checkpoints.exists()
+
+    @property
     def config(self) -> Path:
         """The settings."""
         return self.path / "config.json"
+
+    @property
+    def commits(self) -> Path:
+        """The commits that it was made from."""
+        return self.path / "commits.json"
 
     @property
     def checkpoints(self) -> Path:

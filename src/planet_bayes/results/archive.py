@@ -1,22 +1,32 @@
-"""Copy the curves and settings of finished runs to ``results/``, and measure simple policies."""
+"""Copy finished runs' curves, settings and commits to ``results/``; measure simple policies."""
 
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 
+from planet_bayes.data import files
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.data.rows import read_metrics
 from planet_bayes.results.curves import BASELINES, RunName
 
+if TYPE_CHECKING:
+    from planet_bayes.config import Config
+
 BASELINE_EPISODES = 50
 
 
+def has_ended(run: RunFolder, config: Config) -> bool:
+    """Return whether a run with these settings has all rows of its metrics."""
+    rows = read_metrics(run.metrics)
+    return bool(rows) and rows[-1]["episode"] == config.collect.episodes
+
+
 def collect(folder: Path, runs: list[Path]) -> list[str]:
-    """Copy the curves and settings of finished runs.
+    """Copy the curves, settings and commits of finished runs.
 
     Returns:
         A sentence for each run that was left out, or that replaced one of other settings.
@@ -27,8 +37,7 @@ def collect(folder: Path, runs: list[Path]) -> list[str]:
     for path in runs:
         run = RunFolder(path)
         config = configuration.load(run.config)
-        rows = read_metrics(run.metrics)
-        if not rows or rows[-1]["episode"] != config.collect.episodes:
+        if not has_ended(run, config):
             messages.append(f"{path} has not ended: left out")
             continue
         name = RunName(config.method, config.task, config.env.label, config.seed)
@@ -40,8 +49,11 @@ def collect(folder: Path, runs: list[Path]) -> list[str]:
                 messages.append(
                     f"{path} replaces a run of other settings: {', '.join(sorted(changed))}"
                 )
-        shutil.copyfile(run.table, settings.with_suffix(".csv"))
-        shutil.copyfile(run.config, settings)
+        files.write(settings, run.config.read_bytes())
+        if run.commits.is_file():
+            files.write(settings.with_suffix(".commits.json"), run.commits.read_bytes())
+        # Last, and whole or not at all: a run whose curve is there has been archived.
+        files.write(settings.with_suffix(".csv"), run.table.read_bytes())
     return messages
 
 

@@ -1,7 +1,7 @@
 """The curves of finished runs, as they are stored under ``results/``.
 
 The curve of a run is ``FOLDER/<method>/<task>-<observation>/seed-<n>.csv``, and its settings are
-beside it in ``seed-<n>.json``.
+beside it in ``seed-<n>.json``. The commits that it was made from are in ``seed-<n>.commits.json``.
 """
 
 from __future__ import annotations

@@ -69,10 +69,23 @@ class PlannedRun:
         """Arguments of `planet-bayes` that train it."""
         words = ["train", "--preset", self.preset, "--method", self.name.method]
         words += ["--task", self.name.task, "--seed", str(self.name.seed)]
-        words += ["--env.observation", *self.sources, "--run", str(self.folder)]
-        for name, value in self.settings.items():
-            words += option(name, value)
-        return words
+        return [
+            *words,
+            "--env.observation",
+            *self.sources,
+            "--run",
+            str(self.folder),
+            *self._options,
+        ]
+
+    @property
+    def resume_words(self) -> list[str]:
+        """Arguments of `planet-bayes` that continue it."""
+        return ["train", "--resume", str(self.folder), *self._options]
+
+    @property
+    def _options(self) -> list[str]:
+        return [word for name, value in self.settings.items() for word in option(name, value)]
 
     @property
     def command(self) -> str:
@@ -205,7 +218,10 @@ def option(name: str, value: Any) -> list[str]:
         return [_flag(name)]
     if isinstance(value, list | tuple):
         return [_flag(name), *map(str, value)]
-    return [_flag(name), f"{value:g}" if isinstance(value, float) else str(value)]
+    if isinstance(value, float):
+        short = f"{value:g}"
+        return [_flag(name), short if float(short) == value else repr(value)]
+    return [_flag(name), str(value)]
 
 
 def _flag(name: str) -> str:

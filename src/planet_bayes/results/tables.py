@@ -124,7 +124,7 @@ def unlike_presets(folder: Path) -> str:
     from planet_bayes import config as configuration  # late: it imports PyTorch
 
     found: dict[str, list[str]] = {}
-    for path in sorted(folder.glob(PATTERN.replace(".csv", ".json"))):
+    for path in sorted(folder.glob("*/*/seed-*[0-9].json")):
         flags = departures(configuration.load(path))
         run = RunName.of(path)
         if flags:

@@ -16,6 +16,7 @@ from planet_bayes import config as configuration
 from planet_bayes.agent import Agent
 from planet_bayes.config import Config
 from planet_bayes.data import files
+from planet_bayes.data.commits import current_commit, read_commits, record_commits
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.data.replay import Replay
 from planet_bayes.envs import NamedObservations, make_env
@@ -83,7 +84,7 @@ class Session:
 
     def _open(self, stack: contextlib.ExitStack) -> None:
         config, folder = self.config, self.folder
-        if not self._resume and (folder.config.exists() or folder.checkpoints.exists()):
+        if not self._resume and folder.holds_run:
             raise RunError(f"{folder.path} already holds a run; resume it or name another folder.")
         resume = self._resume and not checkpoint.not_begun(folder.path)
         self.env = stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
@@ -102,8 +103,11 @@ class Session:
             self._start_collector(stack)
         else:
             configuration.save(config, folder.config)  # before anything else
+        if not self.finished:
+            self._record_commit(resume)
         files.remove_partials(
-            folder.path, *(path.name for path in (folder.config, folder.metrics, folder.table))
+            folder.path,
+            *(folder.config.name, folder.commits.name, folder.metrics.name, folder.table.name),
         )
         files.remove_partials(folder.checkpoints)
         self.metrics = stack.enter_context(
@@ -152,6 +156,17 @@ class Session:
         self.replay.restore(self.progress.episodes, state.lost)
         for message in warnings:
             self.report(Problem(message))
+
+    def _record_commit(self, resume: bool) -> None:
+        """Add the present commit to those of the run, and report a change."""
+        path, now = self.folder.path, current_commit()
+        before = read_commits(path) if resume else []
+        if before and before[-1] != now:
+            self.report(
+                Problem(f"The run continues from commit {now}; before, it was {before[-1]}.")
+            )
+        if before[-1:] != [now]:
+            record_commits(path, [*before, now])
 
     def _check_signature(self, state: State) -> None:
         saved = checkpoint.load_signature(state.checkpoint)
