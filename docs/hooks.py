@@ -254,9 +254,10 @@ from it, and every flag changes one setting. In Python, `planet_bayes.PRESETS["q
   because no GPU was available.
 
 `small` has smaller networks, batches and numbers of trajectories than `paper`. It departs from the
-paper in `loss.kl_balance` in place of free nats and in `model.normalise` alone. `quick` and `laptop`
-depart from the paper where that helps a small model on a CPU. The [lab notebook](../development/lab-notebook/index.md) has the evidence for each
-departure. This page is generated from the source and shows every setting in which the presets
+paper in `loss.kl_balance` in place of free nats and in `model.normalise` alone. `quick` and
+`laptop` depart from the paper where that helps a small model on a CPU. The [lab
+notebook](../development/lab-notebook/index.md) has the evidence for each departure. This page is
+generated from the source and shows every setting in which the presets
 differ; all other values are on the [settings page](settings.md).
 """
 

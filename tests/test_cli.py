@@ -95,7 +95,10 @@ def test_train_stop_resume_evaluate(
     [
         (["train", "--task", "cartpole_swngup"], "did you mean 'cartpole_swingup'"),
         (["train", "--preset", "laptp"], "did you mean 'laptop'"),
-        (["train", "--preset", "fast"], "unknown preset 'fast'. There are quick, laptop, small, paper."),
+        (
+            ["train", "--preset", "fast"],
+            "unknown preset 'fast'. There are quick, laptop, small, paper.",
+        ),
         (["train", "--preset", "quick", "--resume", "nowhere"], "exclude each other"),
         (["train", "--method", "planet", "--resume", "nowhere"], "exclude each other"),
         (["train", "--method", "planett"], "did you mean 'planet'"),
