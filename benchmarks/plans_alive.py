@@ -11,6 +11,10 @@ same number of trajectories. For each problem the table has:
 In "route closes" the way that the agent has begun to follow is blocked after two steps. The lost
 return is that of the same method without the block, minus that with it.
 
+In "members disagree" one way around the obstacle is closed. Of four members of the model two know
+which one, and two believe the opposite. After two steps all know the truth. "both" is counted
+before that, over components with a weight above 0.05. In "members agree" all know it at once.
+
 Run:  python benchmarks/plans_alive.py                 # minutes
       python benchmarks/plans_alive.py --only portfolio paets --seeds 20
 """
@@ -36,6 +40,7 @@ from planet_bayes.planner import (
     Proposal,
     cem,
     cma_es,
+    member_portfolio,
     mppi,
     paets,
     plan,
@@ -61,6 +66,12 @@ class Options:
     """Control steps of the closed loop; 20 around the obstacle."""
     only: tuple[str, ...] = ()
     """Methods to compare with cem; empty: all."""
+
+
+NUM_MEMBERS = 4
+"""Members of the model where they disagree."""
+OBSTACLE_STEPS = 20
+"""Control steps around the obstacle."""
 
 
 class Problem(Protocol):
@@ -125,6 +136,24 @@ class Obstacle:
         """Return the side on which a plan passes the obstacle."""
         x, y = self._path(state, plans).unbind(-1)
         return torch.sign((y * torch.exp(-(((x - 1.5) / 0.3) ** 2))).sum(-1))
+
+
+@dataclass
+class Members:
+    """Members of a model that believe different ways around the obstacle to be closed."""
+
+    believed: Tensor
+    """The side that each member believes to be closed, ``[B, P]``."""
+
+    @property
+    def num_particles(self) -> int:
+        """P."""
+        return self.believed.shape[1]
+
+    def imagine(self, state: Tensor, actions: Tensor, generator: Generator) -> Tensor:
+        """Map actions ``[B, N, H, A]`` to rewards ``[B, N, P, H]``."""
+        worlds = [Obstacle(len(self.believed), closed) for closed in self.believed.unbind(1)]
+        return torch.cat([world.imagine(state, actions, generator) for world in worlds], 2)
 
 
 @dataclass
@@ -236,6 +265,7 @@ def methods(options: Options) -> dict[str, PlannerConfig]:
         "paets, std 1": paets(initial_std=1.0, **base),
         "portfolio": portfolio(**base),
         "portfolio, M = 1": portfolio(num_components=1, **base),
+        "member_portfolio": member_portfolio(num_components=4, **base),
     }
     if options.only:
         found = {
@@ -287,6 +317,53 @@ def control(
     return Outcome(both, distinct, total)
 
 
+def control_with_members(
+    config: PlannerConfig, options: Options, seed: int, revealed: int
+) -> Outcome:
+    """Control with members that disagree until the step ``revealed``."""
+    generator, batch = Generator().manual_seed(seed), options.seeds
+    closed = torch.where(torch.rand(batch, generator=generator) < 0.5, 1.0, -1.0)
+    order = torch.rand(batch, NUM_MEMBERS, generator=generator).argsort(-1)
+    believed = torch.where(order < NUM_MEMBERS // 2, closed[:, None], -closed[:, None])
+    world, bounds = Obstacle(batch, closed), Bounds.symmetric(2)
+    state, previous = world.start(), None
+    both = distinct = total = torch.zeros(batch)
+    for step in range(OBSTACLE_STEPS):
+        knows = step >= revealed
+        model = Members(closed[:, None].expand_as(believed) if knows else believed)
+        result = plan(model, state, bounds, config, generator, previous=previous, batch_size=batch)
+        if step == max(0, revealed - 1):
+            way, alive = (
+                world.way(state, result.proposal.modes()),
+                result.proposal.components().weight > 0.05,
+            )
+            both = ((alive & (way > 0)).any(-1) & (alive & (way < 0)).any(-1)).float()
+            distinct = result.diagnostics.distinct_plans.float()
+        total = total + world.imagine(state, result.action[:, None, None], generator)[:, 0, 0, 0]
+        state, previous = world.step(state, result.action), result.proposal
+    return Outcome(both, distinct, total)
+
+
+def measure_members(options: Options, revealed: int) -> Table:
+    """Return the table of members that disagree until a step."""
+    title = "members disagree, 12 × 2" if revealed else "members agree, 12 × 2"
+    table = Table("method", "both", "distinct", "return", "minus cem", title=title)
+    reference = None
+    for name, config in methods(options).items():
+        # As many candidates as in the other problems, each imagined by all members.
+        config = dataclasses.replace(config, num_trajectories=options.candidates * NUM_MEMBERS)
+        found = control_with_members(config, options, options.first_seed, revealed)
+        reference = found.total if reference is None else reference
+        table.add_row(
+            name,
+            f"{found.both.mean():.2f}",
+            f"{found.distinct.mean():.2f}",
+            with_interval(found.total),
+            with_interval(found.total - reference),
+        )
+    return table
+
+
 def interval(values: Tensor) -> float:
     """Return half the width of the 95 % interval of a mean."""
     return 1.96 * statistics.stdev(values.tolist()) / len(values) ** 0.5
@@ -305,7 +382,7 @@ def measure(kind: str, options: Options) -> Table:
         table.add_column("lost when the route closes")
     for column in table.columns[1:]:
         column.justify = "right"
-    steps = 20 if obstacle else options.steps
+    steps = OBSTACLE_STEPS if obstacle else options.steps
     seed, reference = options.first_seed, None
     for name, config in methods(options).items():
         made = KINDS[kind](options.seeds, Generator().manual_seed(seed))
@@ -332,6 +409,7 @@ def main(options: Options) -> None:
     console.print(dataclasses.asdict(options))
     for kind in KINDS:
         console.print(measure(kind, options))
+    console.print(measure_members(options, revealed=2), measure_members(options, revealed=0))
 
 
 if __name__ == "__main__":

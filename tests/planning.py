@@ -169,8 +169,8 @@ class Scripted:
 
     def __getattr__(self, name: str) -> Any:
         found = getattr(self.inner, name)
-        if name == "refit_values":
-            return lambda actions, values: Scripted(found(actions, values), self.noises[1:])
+        if name in ("refit_values", "refit_returns"):
+            return lambda *refit: Scripted(found(*refit), self.noises[1:])
         return found
 
 

@@ -75,7 +75,7 @@ def test_actions_stay_in_bounds(method, box, execute, initial_std, seed):
 @settings(max_examples=25, deadline=None)
 @given(method=methods, kappa=st.sampled_from([0.0, 0.5]), batch=st.integers(2, 4), seed=seeds)
 def test_a_batch_equals_its_problems_one_by_one(method, kappa, batch, seed):
-    assume(kappa == 0 or method != "portfolio")  # which has no κ
+    assume(kappa == 0 or "portfolio" not in method)  # which has no κ
     config = METHODS[method](horizon=3, entropy_weight=kappa, num_trajectories=30)
     bounds, generator = wide_bounds(2, 1.5), seeded(seed)
     begin = start(bounds, config, generator, None, batch)
@@ -224,8 +224,8 @@ def test_executed_action_is_a_sample_or_the_heaviest_mean():
 @pytest.mark.parametrize("bad", [NAN, INF, -INF])
 @pytest.mark.parametrize("method", METHODS)
 def test_nothing_finite_is_an_error(method, bad):
-    config = METHODS[method](num_trajectories=16, horizon=2)
-    model = Table(torch.full((16, 2), bad))
+    config = METHODS[method](num_trajectories=20, horizon=2)
+    model = Table(torch.full((20, 2), bad))
     with pytest.raises(PlannerError, match="finite"):
         plan(model, None, Bounds.symmetric(1), config, seeded())
 

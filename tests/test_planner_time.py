@@ -114,7 +114,9 @@ def test_by_default_the_loop_is_the_plain_one(method: str, execute: str) -> None
         returns = model.imagine(None, candidates, generator).sum(-1)
         values, optimality = returns.mean(-1), OPTIMALITIES[config.optimality]
         log_weights = log_optimality(returns, values, config, optimality)
-        if method == "portfolio":
+        if method == "member_portfolio":
+            proposal = proposal.refit_returns(candidates, returns, values)
+        elif method == "portfolio":
             proposal = proposal.refit_values(candidates, values)
         else:
             proposal = proposal.refit(candidates, log_weights.softmax(-1))

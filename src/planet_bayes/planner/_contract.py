@@ -126,6 +126,25 @@ class ValueProposal(Proposal, Protocol):
         ...
 
 
+@runtime_checkable
+class ReturnsProposal(Proposal, Protocol):
+    """A proposal that is refitted to the returns of each particle.
+
+    The optimality, λ and κ have no effect on it, as with a `ValueProposal`.
+    """
+
+    def refit_returns(self, actions: Tensor, returns: Tensor, values: Tensor) -> Proposal:
+        """Return the refitted proposal.
+
+        Args:
+            actions: The candidates, ``[B, N, ...]``.
+            returns: Of each particle, ``[B, N, P]``; -inf for rejected candidates, NaN for dead
+                particles.
+            values: The risk of the returns, ``[B, N]``.
+        """
+        ...
+
+
 class Family(Protocol[SpaceT]):
     """A kind of proposal: it makes the one that a control step begins with."""
 

@@ -14,6 +14,7 @@ from planet_bayes.planner._cma import CMA
 from planet_bayes.planner._config import PlannerConfig
 from planet_bayes.planner._contract import Family
 from planet_bayes.planner._gaussian import GAUSSIAN
+from planet_bayes.planner._member_portfolio import MEMBER_PORTFOLIO
 from planet_bayes.planner._mixture import MIXTURE
 from planet_bayes.planner._optimality import (
     Optimality,
@@ -31,6 +32,7 @@ FAMILIES: dict[str, Family[Any]] = {
     "mixture": MIXTURE,
     "cma": CMA,
     "portfolio": PORTFOLIO,
+    "member_portfolio": MEMBER_PORTFOLIO,
 }
 """Proposal families by name."""
 
@@ -123,6 +125,11 @@ def portfolio(**settings: Any) -> PlannerConfig:
     return _config({"proposal": "portfolio", "num_components": 4}, settings)
 
 
+def member_portfolio(**settings: Any) -> PlannerConfig:
+    """Portfolio of five Gaussians, each of which first plans for one member of the model."""
+    return _config({"proposal": "member_portfolio", "num_components": 5}, settings)
+
+
 METHODS: dict[str, Callable[..., PlannerConfig]] = {
     "cem": cem,
     "mppi": mppi,
@@ -130,5 +137,6 @@ METHODS: dict[str, Callable[..., PlannerConfig]] = {
     "cma_es": cma_es,
     "paets": paets,
     "portfolio": portfolio,
+    "member_portfolio": member_portfolio,
 }
 """Methods by name; each accepts any field of `PlannerConfig` as a keyword."""

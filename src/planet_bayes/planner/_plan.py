@@ -18,7 +18,13 @@ from torch import Generator, Tensor
 
 from planet_bayes.errors import PlannerError
 from planet_bayes.planner._config import PlannerConfig
-from planet_bayes.planner._contract import Family, Proposal, TrajectoryModel, ValueProposal
+from planet_bayes.planner._contract import (
+    Family,
+    Proposal,
+    ReturnsProposal,
+    TrajectoryModel,
+    ValueProposal,
+)
 from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import check_components, find_family, find_optimality
 from planet_bayes.planner._optimality import Optimality, log_optimality, surely_finite
@@ -73,7 +79,9 @@ def step(
     if config.entropy_weight > 0:
         log_weights = log_weights - config.entropy_weight * proposal.log_prob(candidates)
     weights = log_weights.softmax(-1)
-    if isinstance(proposal, ValueProposal):
+    if isinstance(proposal, ReturnsProposal):
+        refitted = proposal.refit_returns(candidates, returns, values)
+    elif isinstance(proposal, ValueProposal):
         refitted = proposal.refit_values(candidates, values)
     else:
         refitted = proposal.refit(candidates, weights)
