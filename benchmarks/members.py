@@ -13,7 +13,7 @@ The ways:
 
 - shared: all members learn from the same batch.
 - own: each member draws batches of its own (the paper).
-- bootstrap: each member draws from a bootstrap sample of the episodes.
+- bootstrap: own batches from a bootstrap sample of the episodes.
 - heads: own batches, and a reward head for each member.
 - prior: own batches, and a fixed random network added to each member's prior (randomised prior
   functions): a share of the hidden units of its transition keeps its initial weights.
@@ -51,12 +51,12 @@ from planet_bayes.models.heads import RewardHead
 from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.posterior.base import MemberLinear
 from planet_bayes.models.rssm import Dense, Weights
-from planet_bayes.rng import numpy_stream, torch_stream
+from planet_bayes.rng import torch_stream
 from planet_bayes.runs import Run, load_run
 from planet_bayes.training.build import build_agent
 from planet_bayes.training.evaluation import evaluate_agent
 from planet_bayes.training.learner import Learner
-from planet_bayes.types import Belief, Episode, Moments, SequenceBatch
+from planet_bayes.types import Belief, Moments, SequenceBatch
 
 WAYS = ("shared", "own", "bootstrap", "heads", "prior")
 FIXED_SHARE = 0.3
@@ -167,53 +167,6 @@ class HeadsModel(WorldModel):
         return OneByOne(self, cast(MemberRewardHead, self.heads["reward"]))
 
 
-class BootstrapLearner(Learner):
-    """A learner whose members draw from bootstrap samples of the episodes.
-
-    Seed episodes and the agent's are sampled apart, so that their numbers stay.
-    """
-
-    def bootstrap(self, episodes: list[Episode], folder: Path) -> None:
-        """Make each member's replay."""
-        seeds = self.config.collect.seed_episodes
-        groups = [episodes[:seeds], episodes[seeds:]]
-        self.replays = []
-        for member in range(self.model.num_fitted):
-            rng = numpy_stream(self.config.seed, "bootstrap", member)
-            replay = Replay(folder / str(member))
-            for group in groups:
-                for index in rng.integers(len(group), size=len(group)):
-                    replay.add(group[index])
-            self.replays.append(replay)
-
-    def sample(self, replay: Replay, number: int) -> SequenceBatch:
-        """Draw each member's batch from its own replay."""
-        learn = self.config.learn
-        rng = numpy_stream(self.config.seed, "replay", number)
-        parts = [
-            one.sample(
-                rng,
-                1,
-                learn.batch_size,
-                learn.sequence_length,
-                seed_episodes=self.config.collect.seed_episodes,
-                agent_weight=learn.agent_weight,
-                onset_share=learn.onset_share,
-            )
-            for one in self.replays
-        ]
-        names = parts[0].observation
-        return SequenceBatch(
-            observation={
-                name: torch.cat([part.observation[name] for part in parts]) for name in names
-            },
-            **{
-                key: torch.cat([getattr(part, key) for part in parts])
-                for key in ("action", "reward", "terminal", "mask")
-            },
-        )
-
-
 def fix_share(model: WorldModel, share: float) -> None:
     """Keep the initial weights of a share of the hidden units of each member's prior."""
     hidden = cast(MemberLinear, model.posterior.get_submodule("prior_hidden"))
@@ -234,7 +187,7 @@ def fix_share(model: WorldModel, share: float) -> None:
 def fit(way: str, run: Run, options: Options) -> tuple[Learner, float]:
     """Return a learner that was fitted in one way, and the processor time of an update."""
     episodes = [read_episode(path) for path in sorted(RunFolder(run.path).episodes.glob("*.npz"))]
-    sharing = "shared" if way == "shared" else "own"
+    sharing = way if way in ("shared", "bootstrap") else "own"
     learn = dataclasses.replace(run.config.learn, batch_sharing=cast(Any, sharing))
     config = dataclasses.replace(run.config, learn=learn)
     signature = run.agent.signature
@@ -245,16 +198,14 @@ def fit(way: str, run: Run, options: Options) -> tuple[Learner, float]:
         config.model,
         torch_stream(config.seed, "initialise"),
     )
-    learner = (BootstrapLearner if way == "bootstrap" else Learner)(model, config)
+    learner = Learner(model, config)
     if way == "prior":
         fix_share(learner.model, FIXED_SHARE)
     with tempfile.TemporaryDirectory() as folder:
-        replay = Replay(Path(folder) / "all")
+        replay = Replay(Path(folder))
         for episode in episodes:
             replay.add(episode)
         learner.rescale(replay)
-        if isinstance(learner, BootstrapLearner):
-            learner.bootstrap(episodes, Path(folder))
         start = time.process_time()
         for number in range(options.updates):
             learner.update(replay, number)

@@ -1,6 +1,8 @@
 """The learner: which batches it draws, and that updates fit the model to the episodes."""
 
 import copy
+import dataclasses
+import math
 from pathlib import Path
 from typing import Any
 
@@ -21,12 +23,12 @@ from model_building import (
     signature,
 )
 from planet_bayes.agent import Agent
-from planet_bayes.config import Config, LearnConfig
+from planet_bayes.config import CollectConfig, Config, LearnConfig
 from planet_bayes.data.replay import Replay
 from planet_bayes.errors import NumericalError
 from planet_bayes.models import ModelConfig, WorldModel
 from planet_bayes.planner import PlannerConfig
-from planet_bayes.training.learner import Learner
+from planet_bayes.training.learner import Learner, bootstrap_counts
 from planet_bayes.types import Episode
 from tiny_run import filled_replay
 
@@ -36,7 +38,8 @@ def make_config(members: int, **learn: Any) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("sharing", "lead"), [("own", (3, 7)), ("shared", (1, 7)), ("split", (3, 2))]
+    ("sharing", "lead"),
+    [("own", (3, 7)), ("bootstrap", (3, 7)), ("shared", (1, 7)), ("split", (3, 2))],
 )
 def test_learner_samples_batches_as_they_are_shared(
     tmp_path: Path, sharing: str, lead: tuple[int, int]
@@ -56,6 +59,43 @@ def test_learner_samples_batches_as_they_are_shared(
     assert all(
         torch.isfinite(v).all() for v in learner.model.loss(batch, PLAIN, seeded(0)).values()
     )
+
+
+def test_members_draw_from_bootstrap_samples_that_grow(tmp_path: Path) -> None:
+    replay = Replay(tmp_path)
+
+    def add(number: int) -> None:
+        ones = np.ones((30, 4), np.float32)
+        reward = np.full(30, number, np.float32)
+        replay.add(Episode({"sensors": ones}, ones[:, :ACTIONS], reward, np.zeros(30, np.bool_)))
+
+    def shares(learner: Learner) -> np.ndarray:
+        drawn = learner.sample(replay, 0).reward[:, :, 0].numpy().astype(int)  # [P, B]
+        return np.stack([np.bincount(row, minlength=len(replay)) for row in drawn]) / 6000
+
+    config = make_config(3, batch_size=6000, sequence_length=1, batch_sharing="bootstrap")
+    config = dataclasses.replace(config, collect=CollectConfig(seed_episodes=1))
+    learner = Learner(build(3), config)
+    for number in range(8):
+        add(number)
+    shares(learner)
+    for number in range(8, 12):
+        add(number)
+    counts = bootstrap_counts(config.seed, 3, 0, 12)
+    expected = counts / counts.sum(1, keepdims=True)
+    np.testing.assert_allclose(shares(learner), expected, atol=0.03)
+    assert ((shares(learner) > 0) == (counts > 0)).all()
+    np.testing.assert_array_equal(counts[:, 8:], bootstrap_counts(config.seed, 3, 8, 12))
+    np.testing.assert_array_equal(shares(learner), shares(Learner(build(3), config)))
+
+
+def test_bootstrap_counts_are_poisson() -> None:
+    counts = bootstrap_counts(0, 4, 0, 3000)
+    assert counts.shape == (4, 3000)
+    expected = [math.exp(-1) / math.factorial(k) for k in range(5)]
+    np.testing.assert_allclose([(counts == k).mean() for k in range(5)], expected, atol=0.01)
+    correlation = np.asarray(np.corrcoef(counts))
+    assert np.abs(correlation - np.eye(4)).max() < 0.06
 
 
 def test_learner_draws_the_coming_of_rewards_as_often_as_it_is_told(tmp_path: Path) -> None:

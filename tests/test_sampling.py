@@ -13,6 +13,7 @@ from planet_bayes.data.sampling import (
     ONSET_QUIET_STEPS,
     draw_episodes,
     draw_onsets,
+    draw_sequences,
     num_starts,
     onsets,
 )
@@ -172,3 +173,35 @@ def test_without_onsets_nothing_changes() -> None:
     drawn = draw_onsets(np.random.default_rng(0), [60] * 5, [], 10, 0.9, episodes, starts)
     assert np.array_equal(drawn[0], episodes)
     assert np.array_equal(drawn[1], starts)
+
+
+@settings(deadline=None, max_examples=50)
+@given(
+    counts=st.lists(st.integers(0, 3), min_size=4, max_size=4),
+    lost=st.integers(0, 4),
+    weight=st.sampled_from([1.0, 3.0]),
+)
+def test_an_episode_is_drawn_as_often_as_it_is_counted(
+    counts: list[int], lost: int, weight: float
+) -> None:
+    lengths = np.array([5 if index != lost else 0 for index in range(4)])
+    shares = [
+        (1 if index < 2 else weight) * counts[index] * (lengths[index] > 0) for index in range(4)
+    ]
+    if not any(shares):
+        shares = [(1 if index < 2 else weight) * (lengths[index] > 0) for index in range(4)]
+    rng = np.random.default_rng(0)
+    drawn = draw_episodes(rng, lengths, 20_000, 2, weight, np.array(counts))
+    found = np.bincount(drawn, minlength=4) / 20_000
+    np.testing.assert_allclose(found, np.array(shares) / sum(shares), atol=0.02)
+
+
+def test_onsets_come_from_episodes_that_are_counted() -> None:
+    lengths, known = np.full(3, 50), np.array([[0, 20], [1, 20], [2, 20]])
+    settings_ = (lengths, known, 2000, 10, 0, 1.0, 1.0)
+    rng = np.random.default_rng(0)
+    episodes, starts = draw_sequences(rng, *settings_, np.array([1, 0, 2]))
+    hit = (starts <= 20) & (starts + 10 > 20)
+    assert set(episodes.tolist()) == {0, 2}
+    assert hit.mean() > 0.9
+    assert 0.6 < (episodes[hit] == 2).mean() < 0.73

@@ -266,6 +266,7 @@ def test_shapes_of_batches(tmp_path: Path) -> None:
     assert shape(batch_size=4, sequence_length=6, batch_sharing="own") == (2, 4, 6)
     assert shape(batch_size=8, sequence_length=6, batch_sharing="own") == (2, 8, 6)
     assert shape(batch_size=4, sequence_length=3, batch_sharing="own") == (2, 4, 3)
+    assert shape(batch_size=4, sequence_length=6, batch_sharing="bootstrap") == (2, 4, 6)
     assert shape(batch_size=4, sequence_length=6, batch_sharing="shared") == (1, 4, 6)
     assert shape(batch_size=4, sequence_length=6, batch_sharing="split") == (2, 2, 6)
 

@@ -86,9 +86,10 @@ class LearnConfig:
     """Sequences in a batch (B)."""
     sequence_length: int = 50
     """Steps in a sequence (T)."""
-    batch_sharing: Literal["own", "shared", "split"] = "own"
-    """How members share a batch. `own`: each member draws B sequences (the paper). `shared`: all
-    members use the same B sequences. `split`: each member draws B / E sequences."""
+    batch_sharing: Literal["own", "bootstrap", "shared", "split"] = "own"
+    """How members share a batch. `own`: each member draws B sequences (the paper). `bootstrap`: it
+    draws them from its own bootstrap sample of the episodes. `shared`: all members use the same B
+    sequences. `split`: each member draws B / E sequences."""
     agent_weight: float = 1.0
     """How many times as often the replay draws an episode of the agent as a seed episode."""
     onset_share: float = 0.0
@@ -109,7 +110,7 @@ class LearnConfig:
     def __post_init__(self) -> None:
         at_least(self, "learn", 1, "batch_size", "sequence_length")
         at_least(self, "learn", 0, "updates_per_episode", "first_updates")
-        one_of(self, "learn", "batch_sharing", ("own", "shared", "split"))
+        one_of(self, "learn", "batch_sharing", ("own", "bootstrap", "shared", "split"))
         between(self, "learn", 0, 1, "onset_share")
         positive(self, "learn", "learning_rate", "agent_weight")
         at_least(self, "learn", 2, "cycle_updates")

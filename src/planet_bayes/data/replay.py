@@ -160,6 +160,7 @@ class Replay:
         agent_weight: float = 1.0,
         onset_share: float = 0.0,
         rows: slice = slice(None),
+        counts: NDArray[np.int64] | None = None,
     ) -> SequenceBatch:
         """Draw ``[groups, batch, length]`` sequences: an episode at random, a start at random.
 
@@ -172,18 +173,20 @@ class Replay:
             agent_weight: How many times as often each later episode is drawn.
             onset_share: Minimum fraction of sequences with a reward onset.
             rows: Sequences of each group to return. The draw does not depend on it.
+            counts: How many times as often each group draws each episode, ``[groups, n]``.
         """
         self._refuse_empty()
-        total = groups * batch
         lengths, onsets = self._as_arrays()
-        episodes = sampling.draw_episodes(rng, lengths, total, seed_episodes, agent_weight)
-        limits = sampling.num_starts(lengths[episodes], length)
-        starts = (rng.random(total) * limits).astype(np.int64)
-        if onset_share:
-            episodes, starts = sampling.draw_onsets(
-                rng, lengths, onsets, length, onset_share, episodes, starts
+        together = groups * batch if counts is None else batch
+        drawn = [
+            sampling.draw_sequences(
+                *(rng, lengths, onsets, together, length),
+                *(seed_episodes, agent_weight, onset_share, of_group),
             )
-        returned = np.arange(total).reshape(groups, batch)[:, rows]
+            for of_group in ([None] if counts is None else counts)
+        ]
+        episodes, starts = (np.concatenate(parts) for parts in zip(*drawn, strict=True))
+        returned = np.arange(groups * batch).reshape(groups, batch)[:, rows]
         episodes, starts = episodes[returned.ravel()], starts[returned.ravel()]
         arrays: dict[str, NDArray[Any]] = {}
         # In the order of episodes: files of version 0.1 are read whole, at most once per batch.

@@ -35,13 +35,17 @@ def draw_episodes(
     total: int,
     seed_episodes: int,
     agent_weight: float,
+    counts: Indices | None = None,
 ) -> Indices:
     """Return the numbers of ``total`` episodes.
 
     Each episode after the first ``seed_episodes`` is drawn ``agent_weight`` times as often as one
-    of those. Episodes of length 0 are lost and not drawn.
+    of those. Episodes of length 0 are lost and not drawn. With ``counts`` ``[n]``, an episode is
+    drawn that many times as often; if all would be left out, all are drawn alike.
     """
     present = np.flatnonzero(lengths)
+    if counts is not None and counts[present].any():
+        present = np.repeat(present, counts[present])
     count, early = len(present), int(np.searchsorted(present, seed_episodes))
     if agent_weight == 1 or not 0 < early < count:
         return present[rng.integers(count, size=total)]
@@ -82,3 +86,24 @@ def draw_onsets(
         np.where(replaced, drawn[:, 0], episodes),
         np.where(replaced, np.clip(drawn[:, 1] - before, 0, latest), starts),
     )
+
+
+def draw_sequences(
+    rng: np.random.Generator,
+    lengths: Indices,
+    onsets: Indices,
+    total: int,
+    length: int,
+    seed_episodes: int,
+    agent_weight: float,
+    onset_share: float,
+    counts: Indices | None = None,
+) -> tuple[Indices, Indices]:
+    """Return the episodes and starts of ``total`` sequences; see `draw_episodes`, `draw_onsets`."""
+    episodes = draw_episodes(rng, lengths, total, seed_episodes, agent_weight, counts)
+    starts = (rng.random(total) * num_starts(lengths[episodes], length)).astype(np.int64)
+    if not onset_share:
+        return episodes, starts
+    if counts is not None:
+        onsets = np.repeat(onsets, counts[onsets[:, 0]], 0)
+    return draw_onsets(rng, lengths, onsets, length, onset_share, episodes, starts)

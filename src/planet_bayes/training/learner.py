@@ -5,7 +5,9 @@ from __future__ import annotations
 import copy
 import math
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.optim.swa_utils import get_ema_multi_avg_fn
 
@@ -57,6 +59,7 @@ class Learner:
         self._shared = [parameter for parameter in model.parameters() if parameter not in own]
         split = model.num_fitted if learn.batch_sharing == "split" else 1
         self._sequences = learn.batch_size // split
+        self._counts = np.zeros((model.num_fitted, 0), np.int64)
         self._rows = slice(None) if processes is None else processes.rows(self._sequences)
 
     def sample(self, replay: Replay, number: int) -> SequenceBatch:
@@ -75,7 +78,16 @@ class Learner:
             agent_weight=learn.agent_weight,
             onset_share=learn.onset_share,
             rows=self._rows,
+            counts=self._bootstrap(len(replay)) if learn.batch_sharing == "bootstrap" else None,
         ).to(self.device)
+
+    def _bootstrap(self, episodes: int) -> NDArray[np.int64]:
+        """Return how often each episode is in each member's bootstrap sample, ``[P, n]``."""
+        known = self._counts.shape[1]
+        if known < episodes:
+            new = bootstrap_counts(self.config.seed, self.model.num_fitted, known, episodes)
+            self._counts = np.concatenate([self._counts, new], 1)
+        return self._counts[:, :episodes]
 
     def rescale(self, replay: Replay) -> None:
         """Take the scales of observations and rewards from the episodes, if the model has any."""
@@ -137,6 +149,16 @@ class Learner:
             self.acting_model.posterior.buffers(), self.model.posterior.buffers(), strict=True
         ):
             acting.copy_(buffer)
+
+
+def bootstrap_counts(seed: int, groups: int, first: int, last: int) -> NDArray[np.int64]:
+    """Return how often episodes ``first:last`` are in each group's sample, ``[groups, n]``.
+
+    The counts are Poisson with mean 1: those of a bootstrap sample, of which the size is not fixed.
+    Those of an episode depend on its number alone, so that episodes can be added.
+    """
+    drawn = [numpy_stream(seed, "bootstrap", i).poisson(1.0, groups) for i in range(first, last)]
+    return np.array(drawn, np.int64).reshape(-1, groups).T
 
 
 def _as_floats(terms: dict[str, Tensor]) -> dict[str, float]:
