@@ -124,7 +124,7 @@ class Settings:
     """How many episodes."""
     steps: int = 0
     """Cut episodes after this many actions; 0: the task's own length."""
-    method: Literal["paets", "cem"] = "paets"
+    method: Literal["paets", "cem", "portfolio"] = "paets"
     """The planner's method."""
     horizon: int = 15
     """Actions that are simulated ahead."""
