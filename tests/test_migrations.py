@@ -88,7 +88,9 @@ def test_every_committed_file_loads(path: Path) -> None:
 def test_kept_elites_of_format_3_put_in_every_mean(components: int, elites: int, warm: int) -> None:
     planner = {"num_components": components, "keep_elites": elites}
     found = migrated({"format": 3, "planner": planner})
-    assert found["planner"] == {**planner, "warm_candidates": warm}
+    added = {"warm_candidates": warm, "caution": 0.0, "tail": 1.0}
+    assert found["planner"] == {**planner, **added}
+    assert migrated({"format": 4, "planner": {}}) == {"planner": {"caution": 0.0, "tail": 1.0}}
     assert old(planner={**planner}).planner.warm_candidates == warm
     assert migrated({"format": FORMAT, "planner": planner}) == {"planner": planner}
 
@@ -103,6 +105,7 @@ def test_a_file_of_format_3_has_particles_of_equal_weights() -> None:
     data = json.loads(configuration.to_json(PRESETS["quick"]))
     del data["agent"], data["planner"]["warm_candidates"], data["model"]["dropout_rate"]
     del data["learn"]["cycle_updates"], data["learn"]["posterior_temperature"]
+    del data["planner"]["caution"], data["planner"]["tail"]
     config = configuration.from_dict(Config, migrated({**data, "format": 3}))
     assert config == PRESETS["quick"]
     assert config.agent.belief == "inference"
@@ -270,7 +273,8 @@ def test_sensors_are_kept() -> None:
         ({"train": {"learning_rate": 10**400}}, "too large"),
         ({"train": {"learning_rate": "fast"}}, r"train\.learning_rate: expected a value"),
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
-        ({"format": 5}, "format 5; this version reads the formats 4, 3 and 0.1"),
+        ({"format": 6}, "format 6; this version reads the formats 5, 4, 3 and 0.1"),
+        ({"format": 4, "planner": {"tail": 0.5}}, r"unknown key 'planner\.tail' in format 4"),
         ({"format": 3, "model": {"dropout_rate": 0.2}}, r"unknown key 'model\.dropout_rate'"),
         ({"format": 3, "learn": {"ema_decay": 0.0}}, "missing key"),
         ({"format": "3"}, "format '3'; this version reads"),

@@ -46,6 +46,8 @@ KNOBS: dict[str, tuple[PlannerConfig, Any]] = {
     "entropy_weight": (paets(), 0.3),
     "elite_fraction": (paets(), 0.3),
     "expectation": (paets(), "after"),
+    "caution": (paets(), 1.0),
+    "tail": (paets(), 0.5),
     "initial_std": (paets(), 0.6),
     "min_std": (cem(num_iterations=8), 0.2),
     "spread": (paets(), 0.5),

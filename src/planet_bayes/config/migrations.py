@@ -12,7 +12,7 @@ from typing import Any
 from planet_bayes.envs import TASKS
 from planet_bayes.errors import ConfigError
 
-FORMAT = 4
+FORMAT = 5
 """Number of today's format. Files of version 0.1 have no number, those of 0.2 have 3."""
 
 Table = dict[str, Any]
@@ -139,6 +139,9 @@ _ADDED_IN_4: Table = {
 }
 """Settings that files of format 3 lack, with values that change nothing in their runs."""
 
+_ADDED_IN_5: Table = {"planner": {"caution": 0.0, "tail": 1.0}}
+"""Settings that files of format 4 lack, with values that change nothing in their runs."""
+
 _COLLECT = ("episodes", "seed_episodes", "exploration", "absorbing_steps", "overlap")
 _LEARN = (
     *("updates_per_episode", "first_updates", "batch_size", "sequence_length", "batch_sharing"),
@@ -156,13 +159,33 @@ def migrated(data: Any) -> Any:
         return data
     version = data.get("format")
     if version is None:
-        return _from_3(_from_0_1(data))
+        return _from_4(_from_3(_from_0_1(data)))
     plain = {key: value for key, value in data.items() if key != "format"}
     if version == FORMAT:
         return plain
+    if version == 4:
+        return _from_4(plain)
     if version == 3:
-        return _from_3(plain)
-    raise ConfigError(f"format {version!r}; this version reads the formats {FORMAT}, 3 and 0.1.")
+        return _from_4(_from_3(plain))
+    raise ConfigError(f"format {version!r}; this version reads the formats {FORMAT}, 4, 3 and 0.1.")
+
+
+def _from_4(data: Table) -> Table:
+    """Add the settings of format 5."""
+    return _with_added(data, _ADDED_IN_5, 4)
+
+
+def _with_added(data: Table, added: Table, version: int) -> Table:
+    """Return the data of an older format with the settings that it lacks."""
+    result = dict(data)
+    for group, settings in added.items():
+        found = result.get(group)
+        if isinstance(found, dict):
+            for key in settings:
+                if key in found:
+                    raise ConfigError(f"unknown key '{group}.{key}' in format {version}.")
+            result[group] = {**found, **settings}
+    return result
 
 
 def _from_3(data: Table) -> Table:
@@ -172,14 +195,7 @@ def _from_3(data: Table) -> Table:
     """
     if "agent" in data:
         raise ConfigError("unknown key 'agent' in a configuration of format 3.")
-    result = {**data, "agent": {}}
-    for group, added in _ADDED_IN_4.items():
-        found = result.get(group)
-        if isinstance(found, dict):
-            for key in added:
-                if key in found:
-                    raise ConfigError(f"unknown key '{group}.{key}' in format 3.")
-            result[group] = {**found, **added}
+    result = _with_added({**data, "agent": {}}, _ADDED_IN_4, 3)
     planner = data.get("planner")
     if isinstance(planner, dict):
         warm = planner.get("num_components", 0) if planner.get("keep_elites") else 0

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from planet_bayes.planner._plan import plan
     from planet_bayes.planner._portfolio import Portfolio
     from planet_bayes.planner._result import Diagnostics, PlanResult
-    from planet_bayes.planner._risk import Risk, mean, weighted_mean
+    from planet_bayes.planner._risk import Risk, cautious, mean, weighted_mean
     from planet_bayes.planner._spaces import Bounds
 
 __all__ = [
@@ -76,6 +76,7 @@ __all__ = [
     "SeparableCMA",
     "TrajectoryModel",
     "ValueProposal",
+    "cautious",
     "cem",
     "check_config",
     "cma_es",
@@ -117,7 +118,7 @@ __getattr__, __dir__ = exports(
         "_plan": ("plan",),
         "_portfolio": ("Portfolio",),
         "_result": ("Diagnostics", "PlanResult"),
-        "_risk": ("Risk", "mean", "weighted_mean"),
+        "_risk": ("Risk", "cautious", "mean", "weighted_mean"),
         "_spaces": ("Bounds",),
     },
 )

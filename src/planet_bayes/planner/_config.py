@@ -37,6 +37,11 @@ class PlannerConfig:
     """Fraction of the candidates that pass the threshold, or have a weight by rank."""
     expectation: Literal["before", "after"] = "before"
     """`before`: W = f(E[R]), the paper's heuristic; `after`: W = E[f(R)], its derivation."""
+    caution: float = 0.0
+    """β: the value of a candidate is the mean of its returns over particles, minus β times their
+    std. Negative: optimism."""
+    tail: float = 1.0
+    """α: the mean is over the worst share α of the particles (CVaR). 1: all. 0: the worst one."""
     initial_std: float = 0.5
     """Std of the proposal at the start of each call, in units of half the action range. The
     paper's σ = ½ is a std in its text and a variance in its appendix: then this is 0.7071."""
@@ -74,6 +79,15 @@ class PlannerConfig:
         for name in ("elite_fraction", "candidate_decay"):
             if not 0 < getattr(self, name) <= 1:
                 raise PlannerError(f"{name} must be in (0, 1], got {getattr(self, name)}.")
+        if not 0 <= self.tail <= 1:
+            raise PlannerError(f"tail must be in [0, 1], got {self.tail}.")
+        if not abs(self.caution) < float("inf"):
+            raise PlannerError(f"caution must be finite, got {self.caution}.")
+        if self.expectation == "after" and (self.caution, self.tail) != (0, 1):
+            raise PlannerError(
+                "caution and tail have no effect on W = E[f(R)]: leave them, or set expectation to "
+                "before."
+            )
         if self.expectation not in ("before", "after"):
             raise PlannerError(f"expectation must be before or after, got {self.expectation!r}.")
         if self.execute not in ("sample", "mean", "best"):

@@ -29,7 +29,7 @@ from planet_bayes.planner._deadline import Deadline
 from planet_bayes.planner._methods import check_components, find_family, find_optimality
 from planet_bayes.planner._optimality import Optimality, log_optimality, surely_finite
 from planet_bayes.planner._result import Diagnostics, PlanResult
-from planet_bayes.planner._risk import Risk, mean, weighted_mean
+from planet_bayes.planner._risk import Risk, config_risk, mean
 
 StateT = TypeVar("StateT")
 SpaceT = TypeVar("SpaceT")
@@ -125,7 +125,8 @@ def plan(
         proposal: A family; by default the one in `FAMILIES` that ``config.proposal`` names.
         optimality: From returns to weights; by default the one in `OPTIMALITIES` that
             ``config.optimality`` names.
-        risk: Reduces the returns of the particles to one value per candidate.
+        risk: Reduces the returns of the particles to one value per candidate; by default as
+            ``config.caution`` and ``config.tail`` say.
         particle_weights: Weights of the model's particles, ``[B, P]``, not negative; None: equal
             ones. They make `mean` a weighted mean, and weight E[f(R)] with ``expectation`` "after".
             A risk of your own must know them itself.
@@ -139,8 +140,8 @@ def plan(
     family = find_family(config) if proposal is None else proposal
     weigh = find_optimality(config) if optimality is None else optimality
     check_components(config, family)
-    if particle_weights is not None and risk is mean:
-        risk = weighted_mean(particle_weights)
+    if risk is mean:
+        risk = config_risk(config, particle_weights)
     num_candidates = config.num_candidates(getattr(model, "num_particles", 1))
 
     current = family.start(bounds, config, generator, previous, batch_size)
