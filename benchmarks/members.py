@@ -61,6 +61,15 @@ from planet_bayes.types import Belief, Moments, SequenceBatch
 WAYS = ("shared", "own", "bootstrap", "heads", "prior")
 FIXED_SHARE = 0.3
 """Share of the prior's hidden units that keep their initial weights, in the way `prior`."""
+INSIDE, OUTSIDE = "noise", ("random", "square", "gravity", "motor", "sensors")
+"""Conditions of training and others."""
+TITLES = {
+    "rmse": "RMSE",
+    "ratio": "RMSE/std",
+    "coverage": "in ±2 std",
+    "error_correlation": "error corr.",
+    "auroc": "AUROC",
+}
 STARTS = 77
 """Number of the set of starts of the return: not one of training or of `evaluate`."""
 
@@ -256,31 +265,48 @@ def main() -> None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Print one table for each task: means over seeds."""
+    """Print two tables for each task, means over seeds: a summary, and all conditions."""
     console = Console(width=110)
     for task in dict.fromkeys(row["task"] for row in rows):
         of_task = [row for row in rows if row["task"] == task]
         seeds = sorted({row["seed"] for row in of_task})
         console.print(f"\n{task}, seeds {', '.join(map(str, seeds))}, means over seeds:")
-        table = Table("way", "condition", "RMSE", "RMSE/std", "in ±2 std", "error corr.", "AUROC")
-        summary = Table("way", "return of each seed", "mean", "ms an update")
-        for way in dict.fromkeys(row["way"] for row in of_task):
-            chosen = [row for row in of_task if row["way"] == way]
-            means = [statistics.mean(row["returns"]) for row in chosen]
-            summary.add_row(
-                way,
-                ", ".join(f"{mean:.0f}" for mean in means),
-                f"{statistics.mean(means):.0f}",
-                f"{statistics.median(row['update_ms'] for row in chosen):.0f}",
-            )
-            for name in chosen[0]["conditions"]:
-                columns = ("rmse", "ratio", "coverage", "error_correlation", "auroc")
-                cells = [
-                    f"{statistics.mean(row['conditions'][name][key] for row in chosen):.2f}"
-                    for key in columns
-                ]
-                table.add_row(way, name, *cells)
-        console.print(table, summary)
+        ways = {
+            way: [row for row in of_task if row["way"] == way]
+            for way in dict.fromkeys(row["way"] for row in of_task)
+        }
+        console.print(summary(ways), all_conditions(ways))
+
+
+def summary(ways: dict[str, list[dict[str, Any]]]) -> Table:
+    """Return one row for each way: in distribution, off distribution (means), return, time."""
+    table = Table("way", *(f"in: {TITLES[key]}" for key in ("ratio", "coverage", "rmse")))
+    for title in ("off: in ±2 std", "off: AUROC", "return of each seed", "ms an update"):
+        table.add_column(title)
+    for way, rows in ways.items():
+        inside = [mean_over(rows, [INSIDE], key) for key in ("ratio", "coverage", "rmse")]
+        outside = [mean_over(rows, OUTSIDE, key) for key in ("coverage", "auroc")]
+        table.add_row(
+            way,
+            *(f"{value:.2f}" for value in (*inside, *outside)),
+            ", ".join(f"{statistics.mean(row['returns']):.0f}" for row in rows),
+            f"{statistics.median(row['update_ms'] for row in rows):.0f}",
+        )
+    return table
+
+
+def all_conditions(ways: dict[str, list[dict[str, Any]]]) -> Table:
+    """Return one row for each way and condition."""
+    table = Table("way", "condition", *TITLES.values())
+    for way, rows in ways.items():
+        for name in rows[0]["conditions"]:
+            table.add_row(way, name, *(f"{mean_over(rows, [name], key):.2f}" for key in TITLES))
+    return table
+
+
+def mean_over(rows: list[dict[str, Any]], conditions: Iterable[str], key: str) -> float:
+    """Return the mean of a figure over seeds and conditions."""
+    return statistics.mean(row["conditions"][name][key] for row in rows for name in conditions)
 
 
 if __name__ == "__main__":
