@@ -121,7 +121,7 @@ def test_a_configuration_survives_its_file(preset: str, tmp_path: Path) -> None:
         config = dataclasses.replace(PRESETS[preset], env=env)
         configuration.save(config, path)
         assert configuration.load(path) == config
-        assert json.loads(path.read_text())["format"] == 5
+        assert json.loads(path.read_text())["format"] == configuration.migrations.FORMAT
 
 
 def test_every_value_survives_its_file(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from hypothesis import strategies as st
 from planet_bayes import cli, runs
 from planet_bayes import config as configuration
 from planet_bayes.config import PRESETS, Config
+from planet_bayes.config.migrations import FORMAT
 from planet_bayes.data import files
 from planet_bayes.data.episode import read_episode, unpack
 from planet_bayes.data.rows import read_metrics
@@ -91,7 +92,7 @@ def test_settings_are_taken_or_refused(where: list[tuple[str, ...]], value: Any)
             found = found[key]
         assert not isinstance(found, float) or not math.isnan(found), setting
     saved = json.loads(configuration.to_json(config))
-    assert saved.pop("format") == 4
+    assert saved.pop("format") == FORMAT
     assert configuration.from_dict(Config, saved) == config
     assert config.planner.num_trajectories >= config.model.num_members
 
