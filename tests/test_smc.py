@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
@@ -62,6 +62,7 @@ def test_what_is_not_finite_has_no_weight(bad: float) -> None:
 
 @quick
 @given(values=weights_of, uniform=st.floats(0, 1, exclude_max=True))
+@example(values=[0.0, 0.0, 0.0], uniform=1 - 2**-52)  # (2 + uniform) / 3 rounds to 1
 def test_systematic_takes_each_particle_as_often_as_its_weight_says(
     values: list[float], uniform: float
 ) -> None:

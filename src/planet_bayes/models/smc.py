@@ -72,10 +72,14 @@ def resampled(log_weights: Tensor, uniform: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _at_quantiles(log_weights: Tensor, quantiles: Tensor) -> Tensor:
-    """Return the indices ``[..., K]`` of the particles at ``quantiles`` ``[..., K]`` in [0, 1)."""
+    """Return the indices ``[..., K]`` of the particles at ``quantiles`` ``[..., K]`` in [0, 1].
+
+    A quantile that rounding has raised to 1 takes the last particle that has a weight.
+    """
     cumulative = normalised(log_weights).double().exp().cumsum(-1)
     cumulative = cumulative / cumulative[..., -1:]  # the last is exactly 1, above every quantile
-    return torch.searchsorted(cumulative, quantiles.contiguous(), right=True)
+    below = quantiles.clamp(max=math.nextafter(1.0, 0.0))
+    return torch.searchsorted(cumulative, below.contiguous(), right=True)
 
 
 def _finite(log_weights: Tensor) -> Tensor:
