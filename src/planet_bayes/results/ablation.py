@@ -10,6 +10,7 @@ import numpy as np
 from planet_bayes.results import statistics
 from planet_bayes.results.curves import PATTERN, Curve, read_baselines, read_curves
 from planet_bayes.results.statistics import Array
+from planet_bayes.results.tables import header, row
 
 BASELINE = "planet"
 """The method that the others are compared with."""
@@ -80,15 +81,15 @@ def ablation(folder: Path) -> str:
 def paper_layout(methods: Methods) -> str:
     """Return mean ± std over seeds and trials, beside the paper's own numbers."""
     tasks = list(dict.fromkeys(task for curves in methods.values() for task in curves))
-    lines = _header(["method", *(f"`{task}`" for task in tasks), "hours of one core"])
+    lines = header(["method", *(f"`{task}`" for task in tasks), "hours of one core"])
     for method, curves in methods.items():
         cells = [_mean_std(curves.get(task, [])) for task in tasks]
         hours = [curve.cpu_minutes[-1] / 60 for found in curves.values() for curve in found]
-        lines.append(_row([f"`{method}`", *cells, f"{np.mean(hours):.2f}"]))
+        lines.append(row([f"`{method}`", *cells, f"{np.mean(hours):.2f}"]))
     for method in methods:
         numbers = [PAPER[method].get(task) for task in tasks]
         cells = ["" if pair is None else f"*{pair[0]} ± {pair[1]}*" for pair in numbers]
-        lines.append(_row([f"*{method}, the paper's, from pixels*", *cells, ""]))
+        lines.append(row([f"*{method}, the paper's, from pixels*", *cells, ""]))
     return "\n".join(lines)
 
 
@@ -110,16 +111,16 @@ def comparison(methods: Methods, random: Mapping[str, float]) -> str:
     others = [method for method in methods if method != BASELINE] if BASELINE in methods else []
     titles = ["", *(f"IQM, `{method}`" for method in methods)]
     titles += [f"P(`{method}` > `{BASELINE}`)" for method in others]
-    lines = _header(titles)
+    lines = header(titles)
     tasks = list(dict.fromkeys(task for curves in means.values() for task in curves))
     for task in tasks:
-        lines.append(_row([f"`{task}`", *_compared(_only(means, task), others)]))
+        lines.append(row([f"`{task}`", *_compared(_only(means, task), others)]))
     if len(tasks) > 1:
         shared = [task for task in tasks if all(task in curves for curves in means.values())]
         common = {
             method: {task: curves[task] for task in shared} for method, curves in means.items()
         }
-        lines.append(_row([f"all {len(shared)}", *_compared(common, others)]))
+        lines.append(row([f"all {len(shared)}", *_compared(common, others)]))
     return "\n".join(lines)
 
 
@@ -147,11 +148,3 @@ def _mean_std(curves: list[Curve]) -> str:
     mean, std = statistics.mean_and_std(curves)
     count = len(statistics.run_means(curves))
     return f"{mean:.0f} ± {std:.0f} ({count})" if count else ""
-
-
-def _header(titles: list[str]) -> list[str]:
-    return [_row(titles), "|" + "---|" * len(titles)]
-
-
-def _row(cells: list[str]) -> str:
-    return f"| {' | '.join(cells)} |"

@@ -18,12 +18,11 @@ from planet_bayes.results.curves import (
     read_curves,
 )
 from planet_bayes.results.experiment import option
+from planet_bayes.results.statistics import NUM_TRIALS
 
 if TYPE_CHECKING:
     from planet_bayes.config import Config
 
-NUM_LAST = 10
-"""Evaluations that a result is the median of."""
 BASELINE = "baseline"
 """Folder of the runs without a change: the first row of a table of variants."""
 _OF_IMAGES = ("env.blur", "env.image_size", "model.image_", "model.decoder_")
@@ -32,7 +31,7 @@ _OF_IMAGES = ("env.blur", "env.image_size", "model.image_", "model.decoder_")
 
 @dataclass(frozen=True)
 class Result:
-    """The last evaluations of a run, at most `NUM_LAST`."""
+    """The last evaluations of a run, at most `NUM_TRIALS`."""
 
     median: float
     lowest: float
@@ -42,12 +41,12 @@ class Result:
     @staticmethod
     def of(curve: Curve) -> Result:
         """Return the result of a curve; NaN if it has no evaluation."""
-        last = curve.evaluations[-NUM_LAST:]
+        last = curve.evaluations[-NUM_TRIALS:]
         values = last or [float("nan")]
         return Result(statistics.median(values), min(values), max(values), len(last))
 
     def __str__(self) -> str:
-        few = "" if self.count == NUM_LAST else f" of {self.count}"
+        few = "" if self.count == NUM_TRIALS else f" of {self.count}"
         return f"{self.median:.0f} ({self.lowest:.0f}, {self.highest:.0f}){few}"
 
 
@@ -71,7 +70,7 @@ def task_table(folder: Path) -> str:
     titles += ["hours of one core", "random", "zero"]
     if len(methods) > 1:
         titles.insert(0, "method")
-    lines = [_row(titles), "|" + "---|" * len(titles)]
+    lines = header(titles)
     for (method, task, observation), curves in groups.items():
         known = levels.get(task, {})
         random, zero = (
@@ -87,7 +86,7 @@ def task_table(folder: Path) -> str:
             random,
             zero,
         ]
-        lines.append(_row([f"`{method}`", *cells] if len(methods) > 1 else cells))
+        lines.append(row([f"`{method}`", *cells] if len(methods) > 1 else cells))
     return "\n".join(lines)
 
 
@@ -98,16 +97,13 @@ def variant_table(folder: Path) -> str:
     }
     names = sorted(variants, key=lambda name: (name != BASELINE, name))
     groups: list[Group] = sorted({group for curves in variants.values() for group in curves})
-    lines = [
-        _row(["variant", *(f"`{task}`" for _, task, _ in groups)]),
-        "|" + "---|" * (1 + len(groups)),
-    ]
+    lines = header(["variant", *(f"`{task}`" for _, task, _ in groups)])
     for name in names:
         cells = [
             ", ".join(f"{_last(curve):.0f}" for curve in variants[name].get(group, []))
             for group in groups
         ]
-        lines.append(_row([name, *cells]))
+        lines.append(row([name, *cells]))
     return "\n".join(lines)
 
 
@@ -115,7 +111,13 @@ def _last(curve: Curve) -> float:
     return curve.evaluations[-1] if curve.evaluations else float("nan")
 
 
-def _row(cells: list[str]) -> str:
+def header(titles: list[str]) -> list[str]:
+    """Return the first two lines of a table in Markdown."""
+    return [row(titles), "|" + "---|" * len(titles)]
+
+
+def row(cells: list[str]) -> str:
+    """Return a line of a table in Markdown."""
     return f"| {' | '.join(cells)} |"
 
 

@@ -16,7 +16,7 @@ POLL_SECONDS = 0.5
 
 
 class Watcher(Protocol):
-    """Is told what happens in a sweep."""
+    """Receives the events of a sweep."""
 
     def started(self, job: Job) -> None:
         """Hear of a job that runs now."""
@@ -45,7 +45,7 @@ def sweep(
             for job in [job for job in backend.running() if job in board.waiting]:
                 board.begin(job)
                 watcher.started(job)
-            if should_stop():  # before the ends are told: whoever stops us stops the runs too
+            if should_stop():  # first: who stops the sweep may have stopped runs
                 break
             for ended in map(archived, over):
                 board.end(ended)
