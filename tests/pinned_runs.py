@@ -2,7 +2,7 @@
 
 The hashes cover values and shapes, not names or file formats, so that a change of structure moves
 none of them. The environment variables in `PORTABLE` make PyTorch use the same arithmetic on every
-x86-64 processor. Start this script with them: PyTorch reads them when it is imported.
+x86-64 processor of one maker. Start this script with them: PyTorch reads them when it is imported.
 """
 
 from __future__ import annotations
