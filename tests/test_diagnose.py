@@ -130,7 +130,7 @@ def test_decoded_observations_are_those_of_a_rollout_by_hand(normalise: bool) ->
             belief = model.initial(1)
             for step in range(point + 1):
                 action = torch.from_numpy(episode.action[step : step + 1])
-                belief = model.filter(belief, action, {"sensors": sensors[step, None]}, seeded)
+                belief = model.filter(belief, action, {"sensors": sensors[step, None]}, seeded)[0]
             for ahead in range(3):
                 action = torch.from_numpy(episode.action[point + 1 + ahead])
                 action = action.expand(2, 1, -1)

@@ -72,7 +72,7 @@ def outputs(changes: dict[str, Any], modalities: Modalities) -> tuple[list[Tenso
         rewards = model.imagine(model.initial(1), actions, seeded(2))
         observation = make_batch(1, 2, 1, modalities).observation
         seen = {name: value[0, :, 0] for name, value in observation.items()}
-        belief = model.filter(model.initial(2), torch.zeros(2, ACTIONS), seen, seeded(3))
+        belief = model.filter(model.initial(2), torch.zeros(2, ACTIONS), seen, seeded(3))[0]
     return list(model.parameters()), [*terms.values(), rewards, belief.deter, belief.stoch]
 
 

@@ -132,7 +132,7 @@ def test_the_head_learns_when_episodes_end() -> None:
         optimiser.step()
     with torch.no_grad():
         seen = {"sensors": batch.observation["sensors"][0, :, 0]}
-        belief = model.filter(model.initial(16), torch.zeros(16, ACTIONS), seen, seeded(0))
+        belief = model.filter(model.initial(16), torch.zeros(16, ACTIONS), seen, seeded(0))[0]
         predicted = model.head("continuation").predict(belief.features).mean(0)
     ended = batch.terminal[0, :, 0] > 0
     assert predicted[~ended].mean() - predicted[ended].mean() > 0.3

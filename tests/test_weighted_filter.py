@@ -260,7 +260,7 @@ def test_importance_draws_the_latents_of_the_inference_model() -> None:
     for step in range(3):
         seen = {"sensors": torch.tensor(rng.normal(size=(2, 4))).float()}
         with torch.no_grad():
-            belief = model.filter(belief, action, seen, seeded(step))
+            belief = model.filter(belief, action, seen, seeded(step))[0]
             particles = one.update(particles, action, seen, seeded(step))
         assert torch.equal(particles.start.stoch, belief.stoch)
         assert torch.equal(particles.start.deter, belief.deter)

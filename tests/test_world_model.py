@@ -151,7 +151,7 @@ def test_filter_is_one_step_from_the_belief_for_every_member(
     action = torch.tensor([[0.3, -0.7], [1.0, 0.1]]).double()
     observation = torch.randn(2, 4, generator=seeded(1)).double()
     calls = record(monkeypatch, model, "belief_noise")
-    got = model.filter(belief, action, {"sensors": observation}, seeded(4))
+    got = model.filter(belief, action, {"sensors": observation}, seeded(4))[0]
     assert calls[0][0] == (3, 2, 3)
     noise = torch.randn(3, 2, 3, generator=seeded(4)).double()
     if kind == "sample":
@@ -231,7 +231,7 @@ def test_reconstructions_have_the_shapes_of_observations(modalities: Modalities)
     model = build(2, modalities)
     observation = {n: v[0, :, 0] for n, v in make_batch(1, 3, 1, modalities).observation.items()}
     with torch.no_grad():
-        belief = model.filter(model.initial(3), torch.zeros(3, ACTIONS), observation, seeded(0))
+        belief = model.filter(model.initial(3), torch.zeros(3, ACTIONS), observation, seeded(0))[0]
         decoded = model.reconstruct(belief.features)
         rewards = model.imagine(belief, torch.zeros(3, 5, 4, ACTIONS), seeded(1))
     assert {n: v.shape for n, v in decoded.items()} == {
@@ -377,8 +377,8 @@ def test_a_scaled_model_is_the_plain_one_on_scaled_data() -> None:
             assert torch.allclose(left[name], right[name], rtol=1e-5), name
         start, action = plain.initial(2), torch.zeros(2, ACTIONS)
         seen = batch.observation["sensors"][0, :, 0]
-        one = scaled.filter(start, action, {"sensors": seen}, seeded(2))
-        two = plain.filter(start, action, {"sensors": (seen - mean) / std}, seeded(2))
+        one = scaled.filter(start, action, {"sensors": seen}, seeded(2))[0]
+        two = plain.filter(start, action, {"sensors": (seen - mean) / std}, seeded(2))[0]
         assert torch.allclose(one.stoch, two.stoch, atol=1e-5)
         actions = torch.full((2, 3, 4, ACTIONS), 0.5)
         rewards = scaled.imagine(two, actions, seeded(3))

@@ -150,6 +150,11 @@ class Signature:
                 raise ObservationError(f"observation {name!r}: {error}.") from error
         return prepared
 
+    def vector_sizes(self) -> dict[str, int]:
+        """Return the sizes of the observations that are vectors, by name."""
+        shapes = {name: modality.shape for name, modality in self.observation.items()}
+        return {name: shape[0] for name, shape in shapes.items() if len(shape) == 1}
+
     def to_json(self) -> str:
         """Return the signature as JSON text."""
         data = {

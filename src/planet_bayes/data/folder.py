@@ -67,6 +67,16 @@ class RunFolder:
         """The film of `planet-bayes evaluate`."""
         return self.path / "evaluation.mp4"
 
+    @property
+    def confidence(self) -> Path:
+        """The calibration of `planet-bayes calibrate`."""
+        return self.path / "confidence.json"
+
+    @property
+    def confidence_figure(self) -> Path:
+        """Its figure."""
+        return self.path / "confidence.png"
+
     def video(self, iteration: int) -> Path:
         """Return the film of an iteration."""
         return self.videos / f"episode-{iteration:05d}.mp4"

@@ -118,9 +118,12 @@ class WorldModel(nn.Module):
         parts = [sense.encode(inputs[name]) for name, sense in self._senses().items()]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
-    def reconstruct(self, features: Tensor) -> dict[str, Tensor]:
-        """Return decoded observations by name, in the units of prepared ones."""
-        return {name: sense.reconstruct(features) for name, sense in self._senses().items()}
+    def reconstruct(
+        self, features: Tensor, names: Sequence[str] | None = None
+    ) -> dict[str, Tensor]:
+        """Return decoded observations by name, in the units of prepared ones; None: all of them."""
+        found = self._senses()
+        return {name: found[name].reconstruct(features) for name in names or found}
 
     def rescale(self, moments: Mapping[str, Moments]) -> None:
         """Take the scales of observations and rewards from the episodes, if it normalises."""
@@ -141,8 +144,8 @@ class WorldModel(nn.Module):
         action: Tensor,
         observation: Mapping[str, Tensor],
         generator: Generator,
-    ) -> Belief:
-        """Return every particle's belief after ``action`` ``[B, A]`` led to ``observation``.
+    ) -> tuple[Belief, Normal]:
+        """Return every particle's belief after ``action`` ``[B, A]`` led to ``observation``, and q.
 
         Algorithm 3, lines 1 to 3. At an episode's first step the zero belief and zero action go
         through the GRU too, as they do at the start of each training sequence.
@@ -152,7 +155,7 @@ class WorldModel(nn.Module):
         noise = self.belief_noise(belief.stoch.shape, generator)
         action, weights = action.expand(self.num_particles, -1, -1), self.weights()
         part = self.rssm.embed_part(weights, embed)
-        return self.rssm.observe_step(weights, belief, action, part, noise)[0]
+        return self.rssm.observe_step(weights, belief, action, part, noise)
 
     def belief_noise(self, shape: Sequence[int], generator: Generator) -> Tensor:
         """Return the posterior's noise in the state that is planned from; zero for its mean."""

@@ -13,6 +13,8 @@ import torch
 
 from planet_bayes import config as configuration
 from planet_bayes.agent import Agent
+from planet_bayes.confidence import calibration
+from planet_bayes.confidence.calibration import Calibration
 from planet_bayes.config import Config
 from planet_bayes.data import files
 from planet_bayes.data.folder import CheckpointFolder, RunFolder
@@ -35,7 +37,8 @@ class Run:
     agent: Agent
     progress: Progress
     warnings: tuple[str, ...] = ()
-    """What is wrong with newer checkpoints than the one that was loaded."""
+    """What is wrong with newer checkpoints than the one that was loaded, and why a calibration is
+    not used."""
 
     @property
     def trained_episodes(self) -> int:
@@ -78,8 +81,37 @@ def load_run(path: Path | str, device: str = "auto", changed: Config | None = No
     signature = _signature(found.path, config)
     model = build_model(config, signature, resolve_device(device))
     weights.load_model(found.path, model)
+    warnings = list(found.damaged.values())
     agent = build_agent(config, model.eval(), signature)
-    return Run(folder, config, agent, found.progress, tuple(found.damaged.values()))
+    own = changed is None or _acts_alike(changed, checkpoint.load_config(found.path))
+    known = _calibration(RunFolder(folder).confidence, agent, own, warnings)
+    if known is not None:
+        agent = agent.watched(known)
+    return Run(folder, config, agent, found.progress, tuple(warnings))
+
+
+def _acts_alike(changed: Config, saved: Config) -> bool:
+    same = ("planner", "model", "agent", "env")
+    return all(getattr(changed, group) == getattr(saved, group) for group in same)
+
+
+def _calibration(path: Path, agent: Agent, own: bool, warnings: list[str]) -> Calibration | None:
+    """Return the calibration of this agent, if there is one. One of another adds a warning."""
+    if not path.is_file():
+        return None
+    known = calibration.load(path)
+    if known.weights != weights.digest(agent.model):
+        warnings.append(
+            f"{path} is not used: the weights have changed since; run `planet-bayes calibrate` "
+            "again."
+        )
+    elif not own:
+        warnings.append(
+            f"{path} is not used: the agent acts with other settings than those it is for."
+        )
+    else:
+        return known
+    return None
 
 
 def _signature(folder: Path, config: Config) -> Signature:
@@ -93,7 +125,7 @@ def _signature(folder: Path, config: Config) -> Signature:
 
 
 def export(path: Path | str, folder: Path | str) -> Path:
-    """Copy the settings, the signature and the newest weights of a run to a new folder.
+    """Copy settings, signature, newest weights and calibration of a run to a new folder.
 
     `load_run` and `planet-bayes evaluate` accept it like a run. Episodes and the optimiser's state
     are left out.
@@ -113,6 +145,9 @@ def export(path: Path | str, folder: Path | str) -> Path:
             files.put(to.progress, run.progress.to_json())
             weights.save(weights.model_tensors(run.agent.model), to.model)
         files.write(RunFolder(partial).config, config)
+        if run.agent.monitor is not None and run.agent.monitor.calibration is not None:
+            known = run.agent.monitor.calibration.to_json()
+            files.write(RunFolder(partial).confidence, known)
         load_run(partial, device="cpu")  # an incomplete export fails here and not on the robot
         os.replace(partial, target)
     finally:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -29,6 +30,11 @@ def save(tensors: dict[str, Tensor], path: Path) -> None:
 def model_tensors(model: nn.Module) -> dict[str, Tensor]:
     """Return a model's weights and buffers by name, on the CPU."""
     return {name: value.detach().cpu().contiguous().clone() for name, value in _state(model)}
+
+
+def digest(model: nn.Module) -> str:
+    """Return the SHA-256 sum of a model's weights, as a file would have it."""
+    return hashlib.sha256(save_tensors(model_tensors(model))).hexdigest()
 
 
 def put_tensors(tensors: dict[str, Tensor], model: nn.Module) -> None:

@@ -1,0 +1,130 @@
+"""``planet-bayes calibrate``."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import tyro
+from rich.console import Console
+from rich.table import Table
+
+if TYPE_CHECKING:
+    from planet_bayes.diagnostics.coverage import Judgement
+
+SHOWN_STEPS = (1, 2, 3, 5, 10, 15, 20, 30, 50)
+
+
+@dataclass(frozen=True)
+class Calibrate:
+    """Calibrate how sure an agent is: bands for what it predicts, and an alarm.
+
+    Plays fresh episodes, which the model has not learned from, and writes confidence.json to the
+    run's folder. From then on the agent says at every step how sure it is (``carry.confidence``),
+    and `planet-bayes export` copies the file. Other fresh episodes, unchanged and changed, show how
+    well bands and alarm hold; a figure is in confidence.png.
+    """
+
+    folder: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RUN")]]
+    """Folder of the run or of an exported agent."""
+    episodes: int = 20
+    """Episodes to calibrate with."""
+    test_episodes: int = 20
+    """Other episodes, to judge the bands."""
+    changed_episodes: int = 8
+    """Episodes for each change of physics, sensors or camera. 0: none."""
+    level: float = 0.9
+    """Share of the truths that a band contains."""
+    false_alarms: float = 0.001
+    """False alarms a step. An alarm that lasts counts once."""
+    json: Path | None = None
+    """Write all figures to this file."""
+
+    def run(self, console: Console) -> int:
+        """Calibrate, print the tables, and write the files."""
+        import torch
+
+        from planet_bayes import runs
+        from planet_bayes.data import files
+        from planet_bayes.data.folder import RunFolder
+        from planet_bayes.diagnostics.coverage import calibrate_run
+        from planet_bayes.diagnostics.coverage_figure import draw
+
+        run = runs.load_run(self.folder, device="cpu")
+        torch.set_num_threads(run.config.run.threads or 1)
+        with console.status("") as status:
+            found = calibrate_run(
+                run,
+                self.episodes,
+                self.test_episodes,
+                self.changed_episodes,
+                self.level,
+                self.false_alarms,
+                lambda title: status.update(f"episodes: {title}"),
+            )
+        paths = RunFolder(self.folder)
+        files.write(paths.confidence, found.calibration.to_json())
+        _print_bands(console, found)
+        _print_changes(console, found)
+        draw(
+            found,
+            f"{run.config.task}: {found.calibration.level:.0%} bands",
+            paths.confidence_figure,
+        )
+        if self.json is not None:
+            facts = {"task": run.config.task, "seed": run.config.seed, **found.to_json()}
+            files.write(self.json, json.dumps(facts, indent=1) + "\n")
+        console.print(f"wrote {paths.confidence} and {paths.confidence_figure}", soft_wrap=True)
+        return 0
+
+
+def _print_bands(console: Console, found: Judgement) -> None:
+    known = found.calibration
+    console.print(
+        f"Bands of {known.level:.0%}, from {known.steps} steps of {known.episodes} episodes, "
+        f"judged on later ones (mean return {found.total:.1f}).",
+        soft_wrap=True,
+    )
+    titles = ("quantity", "steps ahead", "coverage", "adapted", "width", "rank corr.")
+    table = Table(*titles, box=None, pad_edge=False)
+    for name, held in found.held.items():
+        for step in sorted({*(one for one in SHOWN_STEPS if one < known.horizon), known.horizon}):
+            values = held.calibrated, held.adapted, held.width, held.rank_correlation
+            coverage, adapted, width, ranks = (value[step - 1] for value in values)
+            table.add_row(
+                *(name, str(step), f"{coverage:.3f}", f"{adapted:.3f}"),
+                *(f"{width:.3g}", f"{ranks:.2f}"),
+            )
+    console.print(table)
+    console.print(
+        f"False alarms: {1000 * found.false_alarms:.1f} in 1000 steps (set: "
+        f"{1000 * known.surprise.rate:.1f}), counted on {found.steps} steps.",
+        soft_wrap=True,
+    )
+
+
+def _print_changes(console: Console, found: Judgement) -> None:
+    if found.noticed:
+        console.print(
+            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: last "
+            "100 steps, mean over steps ahead, of bands that stay / that adapt.",
+            soft_wrap=True,
+        )
+        names = list(found.calibration.entries)
+        table = Table("change", "return", "AUROC", "alarms", *names, box=None, pad_edge=False)
+        for name, one in found.noticed.items():
+            table.add_row(
+                *(_title(name), f"{one.total:.0f}", f"{one.auroc:.2f}", f"{one.alarms:.2f}"),
+                *(f"{one.calibrated[key]:.2f} / {one.adapted[key]:.2f}" for key in names),
+            )
+        console.print(table)
+    for name, reason in found.skipped.items():
+        console.print(f"skipped {_title(name)}: {reason}", soft_wrap=True)
+
+
+def _title(name: str) -> str:
+    from planet_bayes.diagnostics.changes import CHANGES
+
+    return CHANGES[name].title

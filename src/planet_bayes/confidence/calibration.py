@@ -1,0 +1,96 @@
+"""What held-out episodes say about an agent's predictions: bands and a threshold, as a file."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from planet_bayes.confidence.conformal import Array, Bands
+from planet_bayes.errors import RunError
+
+FORMAT = 1
+REWARD, RETURN = "reward", "return"
+"""Names of the first two quantities. Those of vector observations follow."""
+
+
+@dataclass(frozen=True)
+class Surprise:
+    """The log KL of posterior and prior in held-out episodes, and when it is an alarm."""
+
+    mean: float
+    std: float
+    threshold: float
+    """The smoothed, standardised surprise above which there is an alarm."""
+    rate: float
+    """Alarms a step of unchanged episodes."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """The calibrated bands and alarm of one agent: its weights and its planner."""
+
+    level: float
+    """Share of truths that a band contains."""
+    entries: dict[str, int]
+    """The quantities in the order of the bands' last axis, and how many entries each has."""
+    bands: Bands
+    surprise: Surprise
+    episodes: int
+    """Held-out episodes that it was made from."""
+    steps: int
+    """Their steps."""
+    weights: str
+    """Checksum of the agent's weights."""
+
+    @property
+    def horizon(self) -> int:
+        """Steps ahead."""
+        return len(self.bands.floor)
+
+    def to_json(self) -> str:
+        """Return it as text."""
+        bands = {name: values.tolist() for name, values in vars(self.bands).items()}
+        facts = {**vars(self), "bands": bands, "surprise": vars(self.surprise)}
+        return json.dumps({"format": FORMAT, **facts}, indent=1) + "\n"
+
+
+def load(path: Path) -> Calibration:
+    """Read a calibration."""
+    try:
+        facts: dict[str, Any] = json.loads(path.read_text())
+        version = facts.pop("format", None)
+        if version == FORMAT:
+            bands = {name: np.array(values, float) for name, values in facts["bands"].items()}
+            surprise = Surprise(**facts["surprise"])
+            found = Calibration(**{**facts, "bands": Bands(**bands), "surprise": surprise})
+            _check_shapes(found)
+            return found
+    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+        raise RunError(
+            f"{path} cannot be read ({error}); make it again with `planet-bayes calibrate RUN`."
+        ) from error
+    raise RunError(
+        f"{path} has format {version}, and this version reads {FORMAT}; make it again with "
+        "`planet-bayes calibrate RUN`."
+    )
+
+
+def columns(entries: Mapping[str, int]) -> dict[str, slice]:
+    """Return where each quantity is on the last axis."""
+    found, start = {}, 0
+    for name, count in entries.items():
+        found[name] = slice(start, start + count)
+        start += count
+    return found
+
+
+def _check_shapes(calibration: Calibration) -> None:
+    shape = (calibration.horizon, sum(calibration.entries.values()))
+    parts: list[Array] = list(vars(calibration.bands).values())
+    if any(part.shape != shape or not np.isfinite(part).all() for part in parts):
+        raise ValueError(f"its bands are not numbers of the shape {shape}")

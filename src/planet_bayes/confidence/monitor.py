@@ -1,0 +1,241 @@
+"""Watch an agent while it acts: predict what its plan leads to, and compare with what happens.
+
+At each step the monitor imagines the plan that the agent has chosen, by each member: rewards,
+returns and vector observations 1 to H steps ahead. These are predictions of what will *happen*,
+so their errors contain those of the model and what later planning changes. Images are not
+predicted: decoding them takes longer than planning.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from planet_bayes.confidence.calibration import RETURN, REWARD, Calibration, columns
+from planet_bayes.confidence.conformal import Array, Tracked, untracked
+from planet_bayes.models import Normal, WorldModel
+from planet_bayes.models.kernels.mean_path import mean_path
+from planet_bayes.models.losses import kl_divergence
+from planet_bayes.types import Belief
+
+WARM_UP_STEPS = 5
+"""First steps of an episode that have no alarm: the filter starts from a zero belief."""
+SMOOTHING_STEPS = 5
+"""Time constant of the exponential moving average of the surprise."""
+
+
+@dataclass(frozen=True)
+class Band:
+    """A prediction 1 to H steps ahead: ``[B, H]``, or ``[B, H, D]`` for an observation."""
+
+    low: Array
+    mean: Array
+    """The mean over members."""
+    high: Array
+
+
+@dataclass(frozen=True)
+class Confidence:
+    """How sure the agent is of what comes next, in each of B environments."""
+
+    bands: dict[str, Band]
+    """By quantity: ``reward`` at each step ahead, ``return`` up to it, and vector observations by
+    name."""
+    disagreement: Array
+    """Members' std of the return over the horizon, ``[B]``; 0 with one member."""
+    surprise: Array
+    """How unexpected the last observations were, ``[B]``: the log KL of posterior and prior, in
+    stds from its mean in held-out episodes, averaged over some steps."""
+    alarm: NDArray[np.bool_]
+    """Whether the surprise is above its threshold, ``[B]``."""
+
+
+@dataclass(frozen=True)
+class Prediction:
+    """What the members predict, ``[B, H, K]``; K counts the entries of all quantities."""
+
+    mean: Array
+    std: Array
+    """Over members (ddof = 1); 0 with one member."""
+
+
+@dataclass(frozen=True)
+class Memory:
+    """What a monitor remembers of an episode. A new episode begins with a new one."""
+
+    predictions: tuple[Prediction, ...] = ()
+    """Of the last H steps, the newest first."""
+    rewards: tuple[Array, ...] = ()
+    """Rewards ``[B]`` of the last H steps, the newest first; NaN: unknown."""
+    tracked: Tracked | None = None
+    """How far misses have moved the edges of the bands."""
+    log_kl: Array | None = None
+    """The log KL of posterior and prior at the last step, mean over members, ``[B]``."""
+    surprise: Array | None = None
+    """The averaged, standardised one."""
+    steps: int = 0
+    confidence: Confidence | None = None
+    """Of the last step; None without a calibration."""
+
+
+class Monitor:
+    """Predicts, remembers and judges. It draws no random numbers and changes no action.
+
+    Args:
+        model: The world model.
+        entries: Names of the vector observations to predict and their sizes.
+        calibration: Bands and threshold. None: predictions are remembered and not judged.
+    """
+
+    def __init__(
+        self,
+        model: WorldModel,
+        entries: Mapping[str, int],
+        calibration: Calibration | None = None,
+    ) -> None:
+        self.model, self.calibration = model, calibration
+        self.entries = {REWARD: 1, RETURN: 1, **entries}
+        self._vectors = tuple(entries)
+
+    def update(
+        self,
+        memory: Memory,
+        belief: Belief,
+        posterior: Normal,
+        actions: Tensor,
+        observation: Mapping[str, Tensor],
+        rewards: Sequence[float] | None,
+    ) -> Memory:
+        """Return the memory after a step, with the confidence in it.
+
+        Args:
+            memory: The memory of the step before.
+            belief: The members' beliefs ``[P, B, ...]`` after the observation.
+            posterior: The distribution that they were drawn from.
+            actions: The plan ``[B, H, A]``. Its first action is the one that is executed.
+            observation: Prepared observations by name, ``[B, ...]``.
+            rewards: What the last actions earned, B numbers; None: unknown.
+        """
+        batch = len(actions)
+        earned = np.full(batch, np.nan) if rewards is None else np.asarray(rewards, np.float64)
+        prediction = predict(self.model, belief, actions, self._vectors)
+        horizon = prediction.mean.shape[1]
+        history = (earned, *memory.rewards)[:horizon]
+        log_kl = log_surprise(self.model, belief, posterior)
+        tracked, surprise, confidence = None, None, None
+        if self.calibration is not None:
+            tracked = memory.tracked or untracked(prediction.mean.shape)
+            if memory.predictions:
+                seen = [observation[name].numpy(force=True) for name in self._vectors]
+                scores = self._scores(memory.predictions, history, seen)
+                tracked = tracked.moved(scores, self.calibration.bands, self.calibration.level)
+            surprise = smoothed(memory.surprise, log_kl, memory.steps, self.calibration)
+            confidence = self._confidence(prediction, tracked, surprise, memory.steps)
+        return Memory(
+            predictions=(prediction, *memory.predictions)[:horizon],
+            rewards=history,
+            tracked=tracked,
+            log_kl=log_kl,
+            surprise=surprise,
+            steps=memory.steps + 1,
+            confidence=confidence,
+        )
+
+    def _scores(
+        self,
+        predictions: tuple[Prediction, ...],
+        rewards: tuple[Array, ...],
+        seen: list[NDArray[np.generic]],
+    ) -> Array:
+        """Return the scores ``[B, H, K]`` of all predictions for this moment; NaN: none."""
+        assert self.calibration is not None
+        count, index = len(predictions), np.arange(len(predictions))
+        # The prediction of h steps ago, at h steps ahead: the diagonal.
+        mean = np.stack([one.mean for one in predictions])[index, :, index]  # [n, B, K]
+        std = np.stack([one.std for one in predictions])[index, :, index]
+        truth = np.empty_like(mean)
+        truth[..., 0] = rewards[0]
+        truth[..., 1] = np.cumsum(np.stack(rewards), 0)[:count]
+        if seen:
+            truth[..., 2:] = np.concatenate(seen, -1)
+        bands = self.calibration.bands
+        scores = np.full((mean.shape[1], *bands.floor.shape), np.nan)
+        scale = std + bands.floor[:count, None]
+        known = (truth - mean) / scale - bands.center[:count, None]
+        scores[:, :count] = known.swapaxes(0, 1)
+        return scores
+
+    def _confidence(
+        self, prediction: Prediction, tracked: Tracked, surprise: Array, steps: int
+    ) -> Confidence:
+        assert self.calibration is not None
+        low, high = self.calibration.bands.interval(prediction.mean, prediction.std, tracked)
+        bands = {}
+        for name, where in columns(self.entries).items():
+            scalar = name in (REWARD, RETURN)
+            parts = (part[..., where] for part in (low, prediction.mean, high))
+            bands[name] = Band(*(part[..., 0] if scalar else part for part in parts))
+        alarm = surprise > self.calibration.surprise.threshold
+        return Confidence(
+            bands=bands,
+            disagreement=prediction.std[:, -1, 1],
+            surprise=surprise,
+            alarm=alarm & (steps >= WARM_UP_STEPS),
+        )
+
+
+@torch.no_grad()
+def predict(
+    model: WorldModel, belief: Belief, actions: Tensor, vectors: Sequence[str]
+) -> Prediction:
+    """Return what the members predict of actions ``[B, H, A]`` from their beliefs.
+
+    Every member takes the mean of its prior at each step. A member that predicts something that is
+    not finite does not count.
+    """
+    steps = actions.transpose(0, 1)
+    features = mean_path(model.rssm, model.weights(), belief, steps)  # [H, P, B, F]
+    rewards = model.head("reward").predict(features).unsqueeze(-1)  # [H, P, B, 1]
+    decoded = model.reconstruct(features, vectors) if vectors else {}
+    parts = [rewards, rewards.cumsum(0), *(decoded[name] for name in vectors)]
+    values = torch.cat(parts, -1).permute(1, 2, 0, 3)  # [P, B, H, K]
+    return over_members(values.double().numpy(force=True))
+
+
+def over_members(values: Array) -> Prediction:
+    """Return mean and std over the members of ``[P, B, H, K]`` that are finite everywhere."""
+    finite = np.isfinite(values).all((1, 2, 3))
+    if not finite.all():
+        values = values[finite] if finite.any() else values
+    mean = values.mean(0)
+    std = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+    return Prediction(mean, std)
+
+
+@torch.no_grad()
+def log_surprise(model: WorldModel, belief: Belief, posterior: Normal) -> Array:
+    """Return log KL(q(s | h, o) || p(s | h)), the mean over members in nats, ``[B]``."""
+    prior = model.rssm.prior(model.weights(), belief.deter)
+    nats = kl_divergence(posterior, prior).double().numpy(force=True)  # [P, B]
+    finite = np.isfinite(nats)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        mean = np.where(finite, nats, 0).sum(0) / finite.sum(0)
+    return np.log(np.maximum(mean, 1e-6))
+
+
+def smoothed(before: Array | None, log_kl: Array, steps: int, calibration: Calibration) -> Array:
+    """Return the standardised surprise, averaged over some steps (see `smooth`)."""
+    reference = calibration.surprise
+    return smooth(before, (log_kl - reference.mean) / reference.std, steps)
+
+
+def smooth(before: Array | None, value: Array, steps: int) -> Array:
+    """Return the next value of the moving average, which begins at 0 after the warm-up."""
+    if before is None or steps < WARM_UP_STEPS:
+        return np.zeros_like(value)
+    return before + (value - before) / SMOOTHING_STEPS

@@ -1,0 +1,223 @@
+"""Do bands hold, and does the alarm ring? Figures of watched episodes, as records and as JSON."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from planet_bayes.agent import Agent
+from planet_bayes.confidence.calibration import Calibration, columns
+from planet_bayes.confidence.conformal import Array, alarms_raised, untracked
+from planet_bayes.confidence.monitor import WARM_UP_STEPS
+from planet_bayes.diagnostics.calibration import auroc, rank_correlation
+from planet_bayes.diagnostics.changes import CHANGES
+from planet_bayes.diagnostics.conditions import NotApplicable
+from planet_bayes.diagnostics.watching import Watched, calibration_of, watch_run
+from planet_bayes.errors import ConfigError
+from planet_bayes.runs import Run
+from planet_bayes.training.weights import digest
+
+NOTICE_STEPS = 50
+"""Steps after a change within which an alarm counts."""
+SETTLED_STEPS = 100
+"""Last steps of a changed episode over which adapted bands are judged."""
+START_SHARE = 1 / 3
+"""When a change begins, as a share of the length of the shortest clean episode."""
+
+
+@dataclass(frozen=True)
+class Held:
+    """How the bands of one quantity held on unchanged episodes, each ``[H]``."""
+
+    calibrated: Array
+    """Coverage of the calibrated bands, which do not move."""
+    adapted: Array
+    """Coverage of the bands while acting, which move with misses."""
+    width: Array
+    """Mean width of the calibrated bands."""
+    rank_correlation: Array
+    """Spearman's correlation of the members' std and the error."""
+
+
+@dataclass(frozen=True)
+class Noticed:
+    """What a change did to the agent, its bands and its alarm."""
+
+    total: float
+    """Mean return of the episodes."""
+    auroc: float
+    """Of the largest surprise within `NOTICE_STEPS`, against the same steps of clean episodes."""
+    alarms: float
+    """Share of the episodes with an alarm within `NOTICE_STEPS`."""
+    calibrated: dict[str, float]
+    """Coverage of the bands that do not move, over the last `SETTLED_STEPS`, by quantity, mean over
+    steps ahead."""
+    adapted: dict[str, float]
+    """The same of the bands that move."""
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """All figures of one agent."""
+
+    calibration: Calibration
+    held: dict[str, Held]
+    """By quantity."""
+    false_alarms: float
+    """Alarms a step of unchanged episodes. An alarm that lasts counts once."""
+    steps: int
+    """How many these are."""
+    total: float
+    """Mean return of the unchanged episodes."""
+    start: int
+    """The step at which changes begin."""
+    noticed: dict[str, Noticed] = field(default_factory=dict)
+    """By change."""
+    skipped: dict[str, str] = field(default_factory=dict)
+    """Why a change is missing."""
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the figures; those that are not finite are None."""
+        plain = {key: value for key, value in vars(self).items() if key != "calibration"}
+        return _plain({**plain, "level": self.calibration.level})
+
+
+def calibrate_run(
+    run: Run,
+    episodes: int,
+    test_episodes: int,
+    changed_episodes: int,
+    level: float,
+    rate: float,
+    report: Callable[[str], None] = lambda title: None,
+) -> Judgement:
+    """Calibrate a run's agent on fresh episodes, and judge it on others.
+
+    Args:
+        run: The run, on the CPU.
+        episodes: Episodes to calibrate with.
+        test_episodes: Other unchanged episodes.
+        changed_episodes: Episodes for each change.
+        level: Share of truths that a band contains.
+        rate: False alarms a step.
+        report: Called with what begins.
+    """
+    counts = {"episodes": episodes, "test_episodes": test_episodes}
+    for name, count in counts.items():
+        if count < 1:
+            raise ConfigError(f"{name} must be at least 1, got {count}.")
+    report("held-out episodes")
+    plain = run.agent.watched()
+    held_out = watch_run(run, plain, "held-out", episodes)
+    known = calibration_of(held_out, plain, level, rate, digest(run.agent.model))
+    agent = run.agent.watched(known)
+    report("later episodes")
+    clean = watch_run(run, agent, "later", test_episodes)
+    start = int(START_SHARE * min(map(len, clean)))
+    noticed, skipped = {}, {}
+    for name, change in CHANGES.items() if changed_episodes else ():
+        report(change.title)
+        try:
+            made = _changed(run, agent, name, changed_episodes, held_out, start)
+            noticed[name] = judge_change(made, clean, known, start)
+        except NotApplicable as error:
+            skipped[name] = str(error)
+    alarms = [one.alarm[WARM_UP_STEPS:] for one in clean if one.alarm is not None]
+    steps = sum(map(len, alarms))
+    return Judgement(
+        calibration=known,
+        held=judge_bands(clean, known),
+        false_alarms=sum(map(alarms_raised, alarms)) / max(1, steps),
+        steps=steps,
+        total=float(np.mean([one.total for one in clean])),
+        start=start,
+        noticed=noticed,
+        skipped=skipped,
+    )
+
+
+def _changed(
+    run: Run, agent: Agent, name: str, episodes: int, clean: Sequence[Watched], start: int
+) -> list[Watched]:
+    where = columns(agent.signature.vector_sizes())
+    now = np.concatenate([one.truth[:-1, 0, 2:] for one in clean])  # sensors, one step ahead
+    scales = {key: np.nanstd(now[:, part], axis=0) for key, part in where.items()}
+    return watch_run(run, agent, name, episodes, name, scales, start)
+
+
+def judge_bands(clean: Sequence[Watched], known: Calibration) -> dict[str, Held]:
+    """Return how the bands held, by quantity."""
+    truth, mean, std = (
+        np.concatenate([getattr(one, name) for one in clean]) for name in ("truth", "mean", "std")
+    )
+    low, high = known.bands.interval(mean, std, untracked(mean.shape[1:]))
+    fixed = np.where(np.isfinite(truth), (truth >= low) & (truth <= high), np.nan)
+    moving = np.concatenate([one.inside() for one in clean])
+    found = {}
+    for name, where in columns(known.entries).items():
+        found[name] = Held(
+            calibrated=np.nanmean(fixed[..., where], (0, 2)),
+            adapted=np.nanmean(moving[..., where], (0, 2)),
+            width=(high - low)[..., where].mean((0, 2)),
+            rank_correlation=_ranks(truth[..., where], mean[..., where], std[..., where]),
+        )
+    return found
+
+
+def _ranks(truth: Array, mean: Array, std: Array) -> Array:
+    """Return the rank correlation of error and std at each step ahead, ``[H]``."""
+    found = []
+    for ahead in range(truth.shape[1]):
+        known = np.isfinite(truth[:, ahead]).all(-1)
+        error = np.sqrt(np.square(truth[known, ahead] - mean[known, ahead]).mean(-1))
+        spread = np.sqrt(np.square(std[known, ahead]).mean(-1))
+        found.append(rank_correlation(error[:, None], spread[:, None])[0])
+    return np.array(found)
+
+
+def judge_change(
+    changed: Sequence[Watched], clean: Sequence[Watched], known: Calibration, start: int
+) -> Noticed:
+    """Return what a change that begins at ``start`` did."""
+    window = slice(start, start + NOTICE_STEPS)
+    scores = [
+        np.array([[one.surprise[window].max()] for one in part if one.surprise is not None])
+        for part in (changed, clean)
+    ]
+    alarms = [one.alarm[window].any() for one in changed if one.alarm is not None]
+    fixed, moving = [], []
+    for one in changed:
+        after = slice(max(start, len(one) - SETTLED_STEPS), None)
+        low, high = known.bands.interval(one.mean, one.std, untracked(one.mean.shape[1:]))
+        within = (one.truth >= low) & (one.truth <= high)
+        fixed.append(np.where(np.isfinite(one.truth), within, np.nan)[after])
+        moving.append(one.inside()[after])
+    by_name = columns(known.entries)
+    return Noticed(
+        total=float(np.mean([one.total for one in changed])),
+        auroc=float(auroc(*scores)[0]),
+        alarms=float(np.mean(alarms)),
+        calibrated={key: _mean(fixed, where) for key, where in by_name.items()},
+        adapted={key: _mean(moving, where) for key, where in by_name.items()},
+    )
+
+
+def _mean(parts: Sequence[Array], where: slice) -> float:
+    return float(np.nanmean(np.concatenate([part[..., where] for part in parts])))
+
+
+def _plain(value: Any) -> Any:
+    """Return numbers, lists and tables that JSON knows."""
+    if isinstance(value, dict):
+        return {key: _plain(part) for key, part in value.items()}
+    if isinstance(value, Held | Noticed):
+        return _plain(vars(value))
+    if isinstance(value, np.ndarray):
+        return [_plain(float(part)) for part in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value

@@ -1,0 +1,132 @@
+"""Calibration of a run: what is watched, what is written, what is refused, and the command."""
+
+import json
+import shutil
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import planet_bayes as pb
+from planet_bayes import cli
+from planet_bayes.config import Config
+from planet_bayes.diagnostics.changes import CHANGES, Disturbance, dimmed, frozen, noisy, shifted
+from planet_bayes.diagnostics.conditions import NotApplicable
+from planet_bayes.diagnostics.watching import calibration_of, realised, watch_run
+from planet_bayes.errors import ConfigError
+from planet_bayes.models import Image, Vector
+from planet_bayes.runs import Run
+from planet_bayes.spaces import Box, Signature
+from tiny_run import replaced
+
+
+@pytest.fixture(scope="module")
+def run(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
+    config = replaced(tiny, collect={"episodes": 0}, env={"max_steps": 30})
+    return pb.load_run(pb.train(config, tmp_path_factory.mktemp("coverage") / "run")[0])
+
+
+def test_realised_values_by_hand() -> None:
+    truth = realised(np.array([0.0, 1, 2, 4]), [np.array([[10.0], [11], [12], [13]])], 2)
+    missing = np.nan
+    expected = [
+        [[1, 1, 11], [2, 3, 12]],
+        [[2, 2, 12], [4, 6, 13]],
+        [[4, 4, 13], [missing] * 3],
+        [[missing] * 3, [missing] * 3],
+    ]
+    np.testing.assert_array_equal(truth, expected)
+
+
+def test_watched_truths_are_those_of_the_environment(run: Run) -> None:
+    (one,) = watch_run(run, run.agent.watched(), "test", 1)
+    (again,) = watch_run(run, run.agent.watched(), "test", 1)
+    np.testing.assert_array_equal(one.mean, again.mean)
+    assert (
+        one.mean.shape
+        == one.truth.shape
+        == (30, 4, 2 + sum(run.agent.signature.vector_sizes().values()))
+    )
+    known = np.isfinite(one.truth[..., 0]).sum(0)
+    np.testing.assert_array_equal(known, [29, 28, 27, 26])
+    rewards = one.truth[..., 0]
+    np.testing.assert_allclose(
+        one.truth[:-4, 3, 1], rewards[:-4].sum(1)
+    )  # h = 4: the sum of 1 to 4
+    assert rewards[:-1, 0].sum() <= one.total + 1e-9  # the last reward comes after the last step
+
+
+def test_a_run_is_calibrated_and_its_export_too(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.path, folder)
+    figures = tmp_path / "figures.json"
+    words = ["calibrate", str(folder), "--episodes", "3", "--test-episodes", "2"]
+    assert cli.main([*words, "--changed-episodes", "1", "--json", str(figures)]) == 0
+    assert (folder / "confidence.png").stat().st_size > 1000
+    found = json.loads(figures.read_text())
+    assert set(found["held"]) == {"reward", "return", "sensors"}
+    assert len(found["held"]["return"]["calibrated"]) == 4
+    assert set(found["noticed"]) == {"noise", "frozen"}  # the toy task has no MuJoCo physics
+    assert "control suite" in found["skipped"]["gravity"]
+    pb.export(folder, tmp_path / "exported")
+    for path in (folder, tmp_path / "exported"):
+        agent = pb.load_run(path).agent
+        assert agent.monitor is not None
+        assert agent.monitor.calibration is not None
+        assert agent.monitor.calibration.episodes == 3
+
+
+def test_a_calibration_of_other_weights_or_settings_is_not_used(run: Run, tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    shutil.copytree(run.path, folder)
+    words = ["calibrate", str(folder), "--episodes", "3", "--test-episodes", "1"]
+    assert cli.main([*words, "--changed-episodes", "0"]) == 0
+    other = pb.load_run(folder, changed=replaced(run.config, planner={"horizon": 3}))
+    assert other.agent.monitor is None
+    assert "other settings" in other.warnings[0]
+    path = folder / "confidence.json"
+    path.write_text(path.read_text().replace('"weights": "', '"weights": "0'))
+    changed = pb.load_run(folder)
+    assert changed.agent.monitor is None
+    assert "weights have changed" in changed.warnings[0]
+
+
+def test_what_cannot_be_calibrated_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
+    agent = run.agent.watched()
+    with pytest.raises(ConfigError, match="no held-out episodes"):
+        calibration_of([], agent, 0.9, 0.001, "")
+    with pytest.raises(ConfigError, match="level must be"):
+        calibration_of([], agent, 1.0, 0.001, "")
+    with pytest.raises(ConfigError, match="false alarms"):
+        calibration_of([], agent, 0.9, 0.0, "")
+    assert cli.main(["calibrate", str(run.path), "--episodes", "0"]) == 2
+    assert cli.main(["calibrate", str(run.path), "--episodes", "1"]) == 2
+    assert "hold out more or longer episodes" in " ".join(capsys.readouterr().err.split())
+
+
+def test_changes_of_observations_by_hand() -> None:
+    rng = np.random.default_rng(0)
+    first, now = np.array([1.0, 2, 3], np.float32), np.array([4.0, 5, 6], np.float32)
+    scale = np.array([0.1, 5.0, 1.0])
+    np.testing.assert_array_equal(frozen(now, first, scale, rng), [4, 2, 6])
+    many = np.stack([noisy(now, first, scale, rng) for _ in range(4000)])
+    np.testing.assert_allclose(many.std(0), 0.3 * scale, rtol=0.1)
+    picture = np.arange(16 * 16 * 3, dtype=np.uint8).reshape(16, 16, 3)
+    np.testing.assert_array_equal(dimmed(picture, picture, scale, rng), picture // 2)
+    moved = shifted(picture, picture, scale, rng)
+    np.testing.assert_array_equal(moved[:, 2:], picture[:, :-2])
+    np.testing.assert_array_equal(moved[:, 1], picture[:, 0])
+
+
+def test_a_change_begins_at_its_step_and_needs_its_kind_of_observation() -> None:
+    signature = Signature({"joints": Vector(3), "camera": Image(32)}, Box((-1.0,), (1.0,)))
+    rng = np.random.default_rng(0)
+    disturbance = Disturbance(CHANGES["frozen"], 2, signature, {"joints": np.ones(3)}, rng)
+    seen = []
+    for step in range(5):
+        given = {"joints": np.full(3, step, np.float32), "camera": np.zeros((32, 32, 3), np.uint8)}
+        seen.append(disturbance.sense(step, given)["joints"][0])
+    assert seen == [0, 1, 2, 2, 2]
+    blind = Signature({"joints": Vector(3)}, Box((-1.0,), (1.0,)))
+    with pytest.raises(NotApplicable, match="images"):
+        Disturbance(CHANGES["dimmed"], 2, blind, {}, rng)

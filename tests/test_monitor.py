@@ -1,0 +1,201 @@
+"""The monitor: what it predicts, remembers and judges, and that it changes no action."""
+
+import dataclasses
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from model_building import ACTIONS, BOTH, VECTOR, build, make_observations, seeded, signature
+from planet_bayes.agent import Agent, planned_actions
+from planet_bayes.confidence.calibration import Calibration, Surprise, load
+from planet_bayes.confidence.conformal import Bands
+from planet_bayes.confidence.monitor import (
+    SMOOTHING_STEPS,
+    WARM_UP_STEPS,
+    log_surprise,
+    over_members,
+    predict,
+    smooth,
+)
+from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.models import ImportanceFilter, LatentModel, Normal
+from planet_bayes.models.kernels.mean_path import mean_path
+from planet_bayes.types import Belief
+from test_agent import TINY_PLANNER, make_agent
+
+HORIZON = TINY_PLANNER.horizon
+
+
+def calibration(agent: Agent, threshold: float = 1e9) -> Calibration:
+    entries = {"reward": 1, "return": 1, **agent.signature.vector_sizes()}
+    one = np.ones((HORIZON, sum(entries.values())))
+    bands = Bands(0.5 * one, 0.1 * one, 1.0 * one, 2.0 * one)
+    return Calibration(0.9, entries, bands, Surprise(0.0, 1.0, threshold, 0.001), 3, 30, "x")
+
+
+def test_the_fast_path_is_the_plain_one() -> None:
+    model = build(3, VECTOR)
+    generator = seeded(5)
+    belief = Belief(
+        torch.randn(3, 4, model.config.deter, generator=generator),
+        torch.randn(3, 4, model.config.stoch, generator=generator),
+    )
+    actions = torch.randn(7, 4, ACTIONS, generator=generator)
+    with torch.no_grad():
+        plain = model.rollout(belief, actions, None)
+        fast = mean_path(model.rssm, model.weights(), belief, actions)
+    torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)
+
+
+def test_predictions_are_those_of_each_member() -> None:
+    model = build(3, VECTOR)
+    (name,) = VECTOR
+    generator = seeded(1)
+    belief = Belief(
+        torch.randn(3, 2, model.config.deter, generator=generator),
+        torch.randn(3, 2, model.config.stoch, generator=generator),
+    )
+    actions = torch.rand(2, 4, ACTIONS, generator=generator)
+    found = predict(model, belief, actions, (name,))
+    with torch.no_grad():
+        features = model.rollout(belief, actions.transpose(0, 1), None)
+        rewards = model.head("reward").predict(features).permute(1, 2, 0).double().numpy()
+        decoded = model.reconstruct(features)[name].permute(1, 2, 0, 3).double().numpy()
+    np.testing.assert_allclose(found.mean[..., 0], rewards.mean(0), atol=1e-5)
+    np.testing.assert_allclose(found.mean[..., 1], rewards.cumsum(2).mean(0), atol=1e-5)
+    np.testing.assert_allclose(found.std[..., 1], rewards.cumsum(2).std(0, ddof=1), atol=1e-5)
+    np.testing.assert_allclose(found.std[..., 2:], decoded.std(0, ddof=1), atol=1e-5)
+
+
+def test_dead_members_do_not_count_and_one_member_has_no_spread() -> None:
+    values = np.random.default_rng(0).normal(size=(3, 1, 2, 4))
+    whole = over_members(values[1:])
+    values[0, 0, 1, 2] = np.nan
+    left = over_members(values)
+    np.testing.assert_array_equal(left.mean, whole.mean)
+    np.testing.assert_array_equal(left.std, whole.std)
+    assert (over_members(values[1:2]).std == 0).all()
+
+
+def test_surprise_is_the_kl_by_hand() -> None:
+    model = build(2, VECTOR)
+    belief = Belief(torch.randn(2, 3, model.config.deter, generator=seeded(2)), torch.zeros(0))
+    shape = (2, 3, model.config.stoch)
+    posterior = Normal(torch.randn(shape, generator=seeded(3)), torch.full(shape, 0.3))
+    with torch.no_grad():
+        prior = model.rssm.prior(model.weights(), belief.deter)
+    left = torch.distributions.Normal(posterior.mean, posterior.std)
+    right = torch.distributions.Normal(prior.mean, prior.std)
+    nats = torch.distributions.kl_divergence(left, right).sum(-1).mean(0)
+    np.testing.assert_allclose(log_surprise(model, belief, posterior), nats.log(), rtol=1e-5)
+
+
+def test_smoothing_begins_after_the_warm_up() -> None:
+    value: np.ndarray | None = None
+    for step in range(WARM_UP_STEPS):
+        value = smooth(value, np.array([9.0]), step)
+        assert value.item() == 0
+    assert smooth(value, np.array([9.0]), WARM_UP_STEPS).item() == 9 / SMOOTHING_STEPS
+
+
+def test_a_monitor_changes_no_action() -> None:
+    plain = make_agent(3, BOTH)
+    watched = plain.watched(calibration(plain))
+    views = make_observations(BOTH, 6, 1)
+    left, right = plain.initial(), watched.initial()
+    for step, view in enumerate(views):
+        one, left, _ = plain.act(left, [view], seeded(step))
+        two, right, _ = watched.act(right, [view], seeded(step), rewards=[0.5])
+        np.testing.assert_array_equal(one, two)
+    assert left.confidence is None
+    assert right.confidence is not None
+    assert set(right.confidence.bands) == {"reward", "return", *plain.signature.vector_sizes()}
+
+
+def test_bands_widen_with_misses_of_what_was_predicted() -> None:
+    """Rewards of 100 are beyond any prediction, so upper edges rise and lower ones do not."""
+    agent = make_agent(3)
+    agent = agent.watched(calibration(agent))
+    views = make_observations(VECTOR, 1, 1)
+    carry, first = agent.initial(), None
+    for step in range(8):
+        _, carry, _ = agent.act(carry, views, seeded(0), rewards=[100.0] if step else None)
+        first = first or carry.memory
+    assert first is not None
+    assert first.tracked is not None
+    assert carry.memory is not None
+    tracked = carry.memory.tracked
+    assert tracked is not None
+    assert (first.tracked.above == 0).all()
+    assert (tracked.above[0, :, :2] > 0).all()
+    assert (tracked.below[0, :, :2] < 0).all()
+    # One step ahead seven truths were known, three steps ahead five.
+    np.testing.assert_allclose(tracked.below[0, 0, 0], -7 * 0.3 * 0.05)
+    np.testing.assert_allclose(tracked.below[0, 2, 0], -5 * 0.1 * 0.05)
+
+
+def test_unknown_rewards_leave_their_bands_and_sensors_still_move() -> None:
+    agent = make_agent(3)
+    agent = agent.watched(calibration(agent))
+    views = make_observations(VECTOR, 1, 1)
+    carry = agent.initial()
+    for step in range(4):
+        _, carry, _ = agent.act(carry, views, seeded(step))
+    assert carry.memory is not None
+    tracked = carry.memory.tracked
+    assert tracked is not None
+    assert (tracked.below[..., :2] == 0).all()
+    assert (tracked.below[0, 0, 2:] != 0).all()
+
+
+def test_alarms_come_above_the_threshold_after_the_warm_up() -> None:
+    views = make_observations(VECTOR, 1, 1)
+    for threshold, expected in ((-1e9, True), (1e9, False)):
+        agent = make_agent(3)
+        agent = agent.watched(calibration(agent, threshold))
+        carry, alarms = agent.initial(2), []
+        for step in range(WARM_UP_STEPS + 2):
+            _, carry, _ = agent.act(carry, views * 2, seeded(step))
+            assert carry.confidence is not None
+            alarms.append(carry.confidence.alarm)
+        assert not np.any(alarms[:WARM_UP_STEPS])
+        assert (np.array(alarms[WARM_UP_STEPS:]) == expected).all()
+
+
+def test_the_expected_actions_begin_with_the_executed_one() -> None:
+    agent = make_agent(2)
+    action, carry, diagnostics = agent.act(
+        agent.initial(2), make_observations(VECTOR, 2, 1), seeded(0), exploration=0.3
+    )
+    assert carry.proposal is not None
+    expected = planned_actions(carry.proposal, carry.action)
+    np.testing.assert_array_equal(expected[:, 0].numpy(), action)
+    components = diagnostics.proposal.components()
+    heaviest = components.weight.argmax(-1)
+    modes = diagnostics.proposal.modes()
+    for row in range(2):
+        torch.testing.assert_close(expected[row, 1:], modes[row, heaviest[row], 1:])
+
+
+def test_an_agent_that_weighs_latents_has_no_monitor() -> None:
+    model = build(2, VECTOR)
+    weighing = Agent(
+        model, signature(VECTOR), TINY_PLANNER, ImportanceFilter(LatentModel(model, 1.0))
+    )
+    with pytest.raises(ConfigError, match=r"agent\.belief"):
+        weighing.watched()
+
+
+def test_a_calibration_is_the_same_after_a_file(tmp_path: Path) -> None:
+    known = calibration(make_agent(2))
+    path = tmp_path / "confidence.json"
+    path.write_text(known.to_json())
+    again = load(path)
+    assert dataclasses.replace(again, bands=known.bands) == known
+    np.testing.assert_array_equal(again.bands.above, known.bands.above)
+    for damage in ("{", "[]", path.read_text().replace('"format": 1', '"format": 9')):
+        path.write_text(damage)
+        with pytest.raises(RunError, match="calibrate"):
+            load(path)
