@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from planet_bayes.planner import PlannerError, cautious, cem, paets, plan
+from planet_bayes.planner import PlannerError, cautious, cem, mean, paets, plan, weighted_mean
 from planning import DOUBLE, INF, NAN, Table, seeded, wide_bounds
 
 RETURNS = torch.tensor([[[3.0, 1.0, 2.0, 6.0], [0.0, 0.0, 0.0, 8.0]]], dtype=DOUBLE)
@@ -50,7 +50,7 @@ def test_weighted_particles_are_as_copies_of_particles(seed: int) -> None:
 
 
 @pytest.mark.parametrize("tail", [1.0, 0.5, 0.0])
-@pytest.mark.parametrize("caution", [0.0, 0.7])
+@pytest.mark.parametrize("caution", [0.0, 0.7, -0.7])
 def test_dead_particles_do_not_count_and_rejected_candidates_stay_rejected(
     caution: float, tail: float
 ) -> None:
@@ -61,6 +61,60 @@ def test_dead_particles_do_not_count_and_rejected_candidates_stay_rejected(
     rejected[0, 1, :4] = -INF
     assert risk(rejected)[0, 1] == -INF
     assert risk(rejected)[0, 0] == pytest.approx(float(risk(RETURNS)[0, 0]))
+
+
+@pytest.mark.parametrize(
+    ("caution", "tail", "expected"),
+    [
+        # Shares 1/8, 1/2, 3/8 and 0: in order, 1 (1/2), 2 (3/8), 3 (1/8).
+        (0.0, 1.0, (0.5 * 1 + 0.375 * 2 + 0.125 * 3)),
+        (0.0, 0.75, (0.5 * 1 + 0.25 * 2) / 0.75),  # a part of the second
+        (0.0, 0.5, 1.0),
+        (0.0, 0.0, 1.0),
+        (1.0, 1.0, 1.625 - math.sqrt(0.484375)),
+        (-2.0, 1.0, 1.625 + 2 * math.sqrt(0.484375)),
+    ],
+)
+def test_weighted_values_by_hand(caution: float, tail: float, expected: float) -> None:
+    weights = torch.tensor([[1.0, 4.0, 3.0, 0.0]], dtype=DOUBLE)  # they need not sum to 1
+    for last in (-100.0, 100.0):  # without weight it is neither the worst nor part of the std
+        returns = torch.tensor([[[3.0, 1.0, 2.0, last]]], dtype=DOUBLE)
+        assert float(cautious(caution, tail, weights)(returns)) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize("tail", [1.0, 0.5, 0.0])
+@pytest.mark.parametrize("caution", [0.0, 0.7, -0.7])
+def test_the_weight_of_dead_particles_goes_to_the_living_of_the_same_problem(
+    caution: float, tail: float
+) -> None:
+    returns = RETURNS.repeat(3, 1, 1)
+    returns[1, :, 0] = NAN
+    returns[2, :, :2] = NAN
+    weights = torch.tensor([[2.0, 1.0, 1.0, 4.0]] * 2 + [[1.0, 1.0, 0.0, 0.0]], dtype=DOUBLE)
+    found = cautious(caution, tail, weights)(returns)
+    expected = torch.cat(
+        [
+            cautious(caution, tail, weights[:1])(RETURNS),
+            cautious(caution, tail, weights[:1, 1:])(RETURNS[..., 1:]),
+            cautious(caution, tail)(RETURNS[..., 2:]),  # only the dead had any: equal ones
+        ]
+    )
+    np.testing.assert_allclose(found, expected)
+
+
+def test_without_caution_it_is_the_mean() -> None:
+    returns = torch.cat([RETURNS, torch.full_like(RETURNS[..., :1], NAN)], -1)
+    weights = torch.tensor([[2.0, 1.0, 1.0, 4.0, 3.0]], dtype=DOUBLE)
+    np.testing.assert_allclose(cautious(0.0)(returns), mean(returns))
+    np.testing.assert_allclose(
+        cautious(0.0, 1.0, weights)(returns), weighted_mean(weights)(returns)
+    )
+
+
+@pytest.mark.parametrize("tail", [1.0, 0.5, 0.0])
+def test_without_a_living_particle_there_is_no_value(tail: float) -> None:
+    """The worst of none was +inf: better than every plan."""
+    assert cautious(0.0, tail)(torch.full_like(RETURNS, NAN)).isnan().all()
 
 
 def test_one_particle_has_no_spread() -> None:
@@ -86,6 +140,10 @@ def test_the_planner_chooses_by_it() -> None:
     assert chosen(tail=0.5) == [1]
     assert chosen(tail=0.0) == [1]
     assert chosen(caution=-2.0) == [2]
+    rows = [[*row, NAN] for row in rows]  # a dead particle changes nothing
+    assert (chosen(), chosen(caution=1.0), chosen(caution=-2.0)) == ([0], [1], [2])
+    rows[0][1] = rows[2][0] = NAN  # these two are rejected
+    assert chosen(caution=1.0) == chosen(caution=-2.0) == chosen(tail=0.0) == [1]
 
 
 def test_bad_settings_are_refused() -> None:

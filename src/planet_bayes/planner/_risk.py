@@ -85,7 +85,8 @@ def tail_mean(returns: Tensor, shares: Tensor, tail: float) -> Tensor:
     is left. α = 0 is the limit: the worst particle that has a share.
     """
     if tail == 0:
-        return torch.where(shares > 0, returns, torch.inf).amin(-1)
+        worst = torch.where(shares > 0, returns, torch.inf).amin(-1)
+        return worst.masked_fill(shares.isnan().any(-1), torch.nan)  # all particles are dead
     order = returns.argsort(-1)
     ranked, mass = returns.gather(-1, order), shares.gather(-1, order)
     left = tail - (mass.cumsum(-1) - mass)
