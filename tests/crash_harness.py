@@ -1,6 +1,7 @@
 """Trains a tiny run that is killed again and again, each time at another moment.
 
-``python crash_harness.py RUN KILLS SEED EPISODES [overlap]``. One process imports everything and
+``python crash_harness.py RUN KILLS SEED EPISODES [overlap] [offline=LOG]``. With a log, EPISODES
+times as many updates learn from it, and nothing is collected. One process imports everything and
 never trains; each sitting is a fork of it that resumes the run until SIGKILL. There are three kinds
 of moments: a random time, between two operations on files, and inside a write, when a part of the
 data is not yet on the disk. It prints JSON: how many of each.
@@ -28,6 +29,7 @@ from tiny_run import TINY, replaced
 LONGEST = 120.0  # seconds of a sitting; longer is a hang
 
 loop.film = lambda run: None  # a film reads the state and changes nothing of it
+loop.OFFLINE_UPDATES_PER_CHECKPOINT = 10
 
 CONFIG = replaced(
     TINY,
@@ -101,8 +103,14 @@ def sit(run: Path, config: Config, prepare: Callable[[], None]) -> NoReturn:
 def main() -> int:
     """Kill the run as often as asked, then let it end."""
     run, kills, seed = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
-    collect = {"episodes": int(sys.argv[4]), "overlap": "overlap" in sys.argv}
-    config = replaced(CONFIG, collect=collect)
+    episodes, words = int(sys.argv[4]), sys.argv[5:]
+    config = replaced(CONFIG, collect={"episodes": episodes, "overlap": "overlap" in words})
+    for word in words:
+        if word.startswith("offline="):
+            updates = CONFIG.learn.updates_per_episode * episodes
+            config = runs.offline_config(
+                replaced(config, learn={"first_updates": updates}), word.removeprefix("offline=")
+            )
     rng = random.Random(seed)
     done: Counter[str] = Counter()
     while done.total() < kills:

@@ -49,10 +49,11 @@ def test_edges_are_order_statistics() -> None:
 def test_unknown_truths_do_not_count_and_few_are_refused() -> None:
     rng = np.random.default_rng(2)
     truth, mean, std = skewed(rng, 200)
-    longer = [np.concatenate([part, np.full((50, 2, 3), np.nan)]) for part in (truth, mean, std)]
+    missing = np.full((50, 2, 3), np.nan)
+    longer = [np.concatenate([part, missing]) for part in (truth, mean, std)]
     for left, right in zip(
         vars(calibrate(truth, mean, std, 0.9)).values(),
-        vars(calibrate(*longer, 0.9)).values(),
+        vars(calibrate(longer[0], longer[1], longer[2], 0.9)).values(),
         strict=True,
     ):
         np.testing.assert_array_equal(left, right)

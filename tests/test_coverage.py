@@ -3,6 +3,7 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -124,7 +125,10 @@ def test_a_change_begins_at_its_step_and_needs_its_kind_of_observation() -> None
     disturbance = Disturbance(CHANGES["frozen"], 2, signature, {"joints": np.ones(3)}, rng)
     seen = []
     for step in range(5):
-        given = {"joints": np.full(3, step, np.float32), "camera": np.zeros((32, 32, 3), np.uint8)}
+        given: dict[str, Any] = {
+            "joints": np.full(3, step, np.float32),
+            "camera": np.zeros((32, 32, 3), np.uint8),
+        }
         seen.append(disturbance.sense(step, given)["joints"][0])
     assert seen == [0, 1, 2, 2, 2]
     blind = Signature({"joints": Vector(3)}, Box((-1.0,), (1.0,)))

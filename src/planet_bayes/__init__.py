@@ -31,7 +31,15 @@ if TYPE_CHECKING:
     )
     from planet_bayes.models import LossConfig, ModelConfig, WorldModel
     from planet_bayes.planner import PlannerConfig
-    from planet_bayes.runs import Run, evaluate, export, load_run, resume_config, train
+    from planet_bayes.runs import (
+        Run,
+        evaluate,
+        export,
+        load_run,
+        offline_config,
+        resume_config,
+        train,
+    )
     from planet_bayes.spaces import Box, Signature
     from planet_bayes.training import Trainer
 
@@ -64,6 +72,7 @@ __all__ = [
     "export",
     "load_run",
     "make_env",
+    "offline_config",
     "resume_config",
     "train",
 ]
@@ -89,7 +98,15 @@ __getattr__, __dir__ = exports(
         ),
         "models": ("LossConfig", "ModelConfig", "WorldModel"),
         "planner": ("PlannerConfig",),
-        "runs": ("Run", "evaluate", "export", "load_run", "resume_config", "train"),
+        "runs": (
+            "Run",
+            "evaluate",
+            "export",
+            "load_run",
+            "offline_config",
+            "resume_config",
+            "train",
+        ),
         "spaces": ("Box", "Signature"),
         "training": ("Trainer",),
     },

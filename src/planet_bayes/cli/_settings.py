@@ -22,7 +22,7 @@ Settings = Annotated[Config, tyro.conf.arg(name="")]
 PresetName = Literal["quick", "laptop", "small", "paper"]
 
 SHOWN = (
-    *("task", "seed"),
+    *("task", "seed", "offline"),
     *("env.observation", "env.image_size", "env.original"),
     *("model.num_members", "model.deter"),
     *("planner.horizon", "planner.num_trajectories", "planner.num_iterations"),
@@ -35,17 +35,22 @@ SHOWN = (
 
 
 def early_options(words: list[str]) -> argparse.Namespace:
-    """Return the options that give defaults to others: preset, method and resume."""
+    """Return the options that give defaults to others: preset, method, resume and offline."""
     parser = argparse.ArgumentParser("planet-bayes", add_help=False, allow_abbrev=False)
     parser.add_argument("--preset")
     parser.add_argument("--method")
     parser.add_argument("--resume", type=Path)
+    parser.add_argument("--offline")
     return parser.parse_known_args(words)[0]
 
 
 def preset_config(early: argparse.Namespace) -> Config:
-    """Return the settings of the chosen preset and method."""
-    return configuration.preset_config(early.preset or "quick", early.method)
+    """Return the settings of the chosen preset and method, and of an offline run."""
+    config = configuration.preset_config(early.preset or "quick", early.method)
+    if not early.offline:
+        return config
+    collect = dataclasses.replace(config.collect, episodes=0, overlap=False)
+    return dataclasses.replace(config, offline=early.offline, collect=collect)
 
 
 def run_settings(words: list[str], command: str) -> tuple[Path, Config]:

@@ -51,7 +51,10 @@ class Evaluate:
         threads = self.threads or run.config.run.threads
         if threads:
             torch.set_num_threads(threads)
-        console.print(f"{run.config.task}, after {run.trained_episodes} episodes", soft_wrap=True)
+        learned = f"after {run.trained_episodes} episodes"
+        if run.config.offline:
+            learned = f"offline, from {run.progress.episodes} logged episodes"
+        console.print(f"{run.config.task}, {learned}", soft_wrap=True)
         plans = PlanRecord()
         returns = runs.evaluate(run, self.episodes, plans=plans)
         result: dict[str, Any] = {

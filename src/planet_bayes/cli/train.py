@@ -44,6 +44,8 @@ class Train:
     def defaults(cls, words: list[str]) -> Train:
         """Return the settings of the preset and method, or of the run to resume."""
         early = early_options(words)
+        if early.offline is not None:
+            _check_offline(early.offline, early.resume, words)
         if early.resume is None:
             return cls(config=preset_config(early))
         from planet_bayes import runs
@@ -61,7 +63,10 @@ class Train:
         from planet_bayes import runs
         from planet_bayes.training import distributed
 
-        config, path = self.config, self.folder or runs.default_folder(self.config)
+        config = self.config
+        if config.offline and self.resume is None:
+            config = runs.offline_config(config, config.offline)
+        path = self.folder or runs.default_folder(config)
         console.quiet = console.quiet or distributed.is_follower()
         if self.resume is not None:
             if self.folder is not None:
@@ -73,7 +78,7 @@ class Train:
         _check_task(config.task)
         console.print(
             f"{config.method} on {config.task} from {config.env.label}, seed {config.seed}, "
-            f"run folder {path}",
+            f"{f'offline from {config.offline}, ' if config.offline else ''}run folder {path}",
             soft_wrap=True,
         )
         # torchrun passes on Ctrl-C, which has reached this process already.
@@ -94,6 +99,20 @@ class Train:
         return 0
 
 
+def _check_offline(folder: str, resume: Path | None, words: list[str]) -> None:
+    """Refuse what has no effect in a run that collects nothing."""
+    if not folder:
+        raise ConfigError("--offline needs the name of a folder with episodes.")
+    if resume is not None:
+        raise ConfigError("--offline and --resume exclude each other: a run keeps its episodes.")
+    for word in words:
+        if word.startswith("--collect."):
+            raise ConfigError(
+                f"{word.partition('=')[0]} has no effect with --offline, which collects nothing; "
+                "leave it out."
+            )
+
+
 def _check_task(task: str) -> None:
     """Refuse a task that no environment has, before anything is printed or opened."""
     import gymnasium
@@ -109,6 +128,8 @@ def _conclusion(config: Config, path: Path, trained: bool) -> str:
     folder, name = RunFolder(path), quote(str(path))
     if trained:
         lines = [f"\ndone. The run is in {path}. Look at:"]
+    elif config.offline:
+        lines = [f"\n{path} was finished before: it has learned offline. Look at:"]
     else:
         episodes = config.collect.episodes
         lines = [

@@ -121,7 +121,10 @@ class Watcher:
             case SeedEpisode(done, total):
                 self.bar.update(self.task, description=f"seed episode {done}/{total}")
                 if done == total:
-                    self._print_without_bar(f"{total} seed episodes are collected")
+                    done_so = "logged episodes are copied"
+                    if not self.config.offline:
+                        done_so = "seed episodes are collected"
+                    self._print_without_bar(f"{total} {done_so}")
             case Updated(iteration, done, total):
                 if not self.learning:
                     self._print_without_bar(f"episode {iteration}: learning, {total} updates")

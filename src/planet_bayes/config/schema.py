@@ -81,7 +81,8 @@ class LearnConfig:
     updates_per_episode: int = 100
     """Gradient updates before each collected episode."""
     first_updates: int = 0
-    """Updates before the first collected episode, if more than ``updates_per_episode``."""
+    """Updates before the first collected episode, if more than ``updates_per_episode``. An offline
+    run has no others."""
     batch_size: int = 50
     """Sequences in a batch (B)."""
     sequence_length: int = 50
@@ -165,6 +166,9 @@ class Config:
     """A task of `planet-bayes tasks`, a Gymnasium id, or your own `package.module:function`."""
     seed: int = 0
     """Root of every random stream."""
+    offline: str = ""
+    """Folder of logged episodes, or a run, to learn from alone: nothing is collected. The run has
+    one iteration, of ``learn.first_updates`` updates. Empty: collect episodes."""
     env: EnvConfig = field(default_factory=EnvConfig)
     model: ModelConfig = field(default_factory=ModelConfig)
     loss: LossConfig = field(default_factory=LossConfig)
@@ -178,6 +182,11 @@ class Config:
         _check_planner(self.planner)
         _check_sizes(self)
         at_least(self, "", 0, "seed")
+        if self.offline and (self.collect.episodes or self.collect.overlap):
+            raise ConfigError(
+                "an offline run collects nothing: collect.episodes must be 0 and collect.overlap "
+                f"off, got {self.collect.episodes} and {'on' if self.collect.overlap else 'off'}."
+            )
         if self.planner.num_trajectories < self.model.num_members:
             raise ConfigError(
                 f"planner.num_trajectories is {self.planner.num_trajectories}, less than one "

@@ -28,6 +28,11 @@ class RunFolder:
         return self.path / "commits.json"
 
     @property
+    def log(self) -> Path:
+        """Where the episodes of an offline run came from."""
+        return self.path / "log.json"
+
+    @property
     def checkpoints(self) -> Path:
         """One folder for each checkpoint."""
         return self.path / "checkpoints"

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
         default_folder,
         evaluate,
         num_cores,
+        offline_config,
         resume_config,
         resumed,
         train,
@@ -22,6 +23,7 @@ __all__ = [
     "export",
     "load_run",
     "num_cores",
+    "offline_config",
     "resolve_device",
     "resume_config",
     "resumed",
@@ -34,7 +36,7 @@ __getattr__, __dir__ = exports(
         "loading": ("Run", "export", "load_run", "resolve_device"),
         "training": (
             *("default_folder", "evaluate", "num_cores"),
-            *("resume_config", "resumed", "train"),
+            *("offline_config", "resume_config", "resumed", "train"),
         ),
     },
 )

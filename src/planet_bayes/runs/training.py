@@ -19,6 +19,7 @@ from planet_bayes.runs.loading import Run, resolve_device
 from planet_bayes.training import Event, Trainer, checkpoint, distributed
 from planet_bayes.training.evaluation import evaluate_agent
 from planet_bayes.training.follower import follow
+from planet_bayes.training.offline import logged_paths
 from planet_bayes.training.plan_record import PlanRecord
 
 
@@ -32,12 +33,28 @@ def num_cores() -> int:
 def default_folder(config: Config, root: Path = Path("runs")) -> Path:
     """Return a folder for a new run that does not exist yet, named after its settings."""
     task = config.task.replace("/", "_").replace(":", "-")
-    name = f"{task}-{config.env.label}-{config.method}-seed{config.seed}"
+    kind = "-offline" if config.offline else ""
+    name = f"{task}-{config.env.label}-{config.method}{kind}-seed{config.seed}"
     path, count = root / name, 1
     while path.exists():
         count += 1
         path = root / f"{name}-{count}"
     return path
+
+
+def offline_config(config: Config, episodes: Path | str) -> Config:
+    """Return the settings of a run that learns from the episodes of a folder alone.
+
+    Nothing is collected: the logged episodes take the place of the seed episodes. The only
+    iteration has `learn.first_updates` updates, or `learn.updates_per_episode` if that is more.
+
+    Args:
+        config: Other settings.
+        episodes: Folder of episodes as files, as in the folder of a run, or a run.
+    """
+    count = len(logged_paths(Path(episodes)))
+    collect = dataclasses.replace(config.collect, episodes=0, seed_episodes=count, overlap=False)
+    return dataclasses.replace(config, offline=str(episodes), collect=collect)
 
 
 def resume_config(run: Path | str, changed: Config | None = None) -> Config:

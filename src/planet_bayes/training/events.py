@@ -10,7 +10,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class SeedEpisode:
-    """A random episode was collected."""
+    """A seed episode was collected, or copied from a log."""
 
     done: int
     total: int

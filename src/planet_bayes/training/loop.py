@@ -22,7 +22,6 @@ from planet_bayes.training import weights
 from planet_bayes.training.collect import (
     Stopped,
     collect_episode,
-    collect_random,
     episode_streams,
     never,
 )
@@ -44,6 +43,8 @@ from planet_bayes.training.video import film_episode
 
 MAX_SKIPPED_UPDATES = 10
 """Updates in a row whose loss or gradient may be non-finite before the run stops."""
+OFFLINE_UPDATES_PER_CHECKPOINT = 1000
+"""Updates between checkpoints of an offline run, which has a single iteration."""
 _SAVED_FAULTS = (
     *(EnvError, CollectorError, DamagedError),
     *(NumericalError, PlannerError, ProcessesError),
@@ -133,12 +134,10 @@ def iterate(run: Session) -> None:
 
 
 def seed(run: Session) -> None:
-    """Collect the random episodes (line 1)."""
+    """Collect the random episodes (line 1), or copy the logged ones."""
     total = run.config.collect.seed_episodes
     while len(run.replay) < total:
-        number = len(run.replay)
-        signature = run.agent.signature
-        run.replay.add(collect_random(run.config, run.env, signature, number, run.should_stop))
+        run.replay.add(run.seed_episode(len(run.replay), run.should_stop))
         run.advance(episodes=len(run.replay))
         run.report(SeedEpisode(len(run.replay), total))
         if len(run.replay) == total:
@@ -160,6 +159,8 @@ def learn(run: Session) -> None:
         losses = update(run)
         done = run.progress.updates_since_episode
         run.report(Updated(run.iteration, done, total, losses))
+        if run.config.offline and done % OFFLINE_UPDATES_PER_CHECKPOINT == 0:
+            run.save()
 
 
 def update(run: Session) -> dict[str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,18 @@ from planet_bayes.training.progress import Progress
 
 
 @dataclass(frozen=True)
+class Remakes:
+    """Which episodes can be made again, the same, if they are damaged."""
+
+    can: Callable[[int], bool]
+    """Whether the episode of a number can."""
+    how: str
+    """How, as a sentence for a warning."""
+    needed: int = 0
+    """A state with fewer episodes is used only if none has as many: the rest may be gone."""
+
+
+@dataclass(frozen=True)
 class State:
     """A checkpoint to resume from, and what differs from when it was saved."""
 
@@ -27,9 +40,9 @@ class State:
     config: Config
     progress: Progress
     remake: list[int]
-    """Damaged episodes of random actions. They are collected again, the same."""
+    """Damaged episodes of random actions or of a log. They are made again, the same."""
     lost: list[int]
-    """Damaged episodes of the agent. The weights that collected them are gone."""
+    """Other damaged episodes. The weights that collected them, or the log, are gone."""
     newer: list[Path]
     """Newer checkpoints, which are damaged."""
     exact: bool
@@ -38,14 +51,16 @@ class State:
     """The same in words."""
 
 
-def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.device | str) -> State:
+def find_state(run: Path, replay: Replay, remakes: Remakes, device: torch.device | str) -> State:
     """Return the newest state that is whole; if none is, the newest of those that lost least.
 
     An older state costs only time: everything after it is done again, the same.
     """
-    sound = list(sound_checkpoints(run))
+    found = list(sound_checkpoints(run))
+    sound = [one for one in found if one.progress.episodes >= remakes.needed] or found
     damaged = replay.damaged(sound[0].progress.episodes)
-    faults = [_faults(run, one.progress, damaged, seed_episodes) for one in sound]
+    gone = {index: error for index, error in damaged.items() if not remakes.can(index)}
+    faults = [_faults(run, one.progress, gone) for one in sound]
     number = min(range(len(sound)), key=lambda number: len(faults[number]))
     chosen = sound[number]
     warnings = [*chosen.damaged.values(), *faults[0]]
@@ -59,8 +74,8 @@ def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.devi
             f"Resuming from {chosen.path.name}, which is whole; everything after it is done again."
         )
     config, count = load_config(chosen.path), chosen.progress.episodes
-    remake = [index for index in damaged if index < min(seed_episodes, count)]
-    warnings += [f"{damaged[index]} It is collected again." for index in remake]
+    remake = [index for index in damaged if index < count and index not in gone]
+    warnings += [f"{damaged[index]} {remakes.how}" for index in remake]
     warnings += _edited(run, config)
     changed = changes(chosen.progress.machine, machine(device))
     if changed:
@@ -73,19 +88,16 @@ def find_state(run: Path, replay: Replay, seed_episodes: int, device: torch.devi
         config=config,
         progress=chosen.progress,
         remake=remake,
-        lost=[index for index in damaged if seed_episodes <= index < count],
+        lost=[index for index in gone if index < count],
         exact=not faults[number],
         newer=[*chosen.damaged, *(one.path for one in sound[:number])],
         warnings=warnings,
     )
 
 
-def _faults(
-    run: Path, progress: Progress, damaged: dict[int, DamagedError], seed_episodes: int
-) -> list[str]:
+def _faults(run: Path, progress: Progress, gone: dict[int, DamagedError]) -> list[str]:
     """Return what is lost of a state for good."""
-    lost = (index for index in damaged if seed_episodes <= index < progress.episodes)
-    found = [str(damaged[index]) for index in lost]
+    found = [str(error) for index, error in gone.items() if index < progress.episodes]
     path = RunFolder(run).metrics
     if prefix_digest(path, progress.metrics) != progress.metrics_digest:
         found.append(f"{path} is damaged: its first {progress.metrics} lines are not as written.")

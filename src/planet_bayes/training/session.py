@@ -20,18 +20,20 @@ from planet_bayes.data.commits import current_commit, read_commits, record_commi
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.data.replay import Replay
 from planet_bayes.envs import NamedObservations, make_env
-from planet_bayes.errors import RunError
+from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.machine import machine
 from planet_bayes.training import checkpoint, weights
 from planet_bayes.training.build import build_agent, build_model
-from planet_bayes.training.collect import collect_random
+from planet_bayes.training.collect import Stopped, collect_random, never
 from planet_bayes.training.distributed import Processes, Start
 from planet_bayes.training.events import Problem, Report
 from planet_bayes.training.learner import Learner
 from planet_bayes.training.metrics import Metrics
+from planet_bayes.training.offline import Log, load_log, open_log
 from planet_bayes.training.overlap import Collector
 from planet_bayes.training.progress import Clock, Progress
-from planet_bayes.training.restore import State, find_state
+from planet_bayes.training.restore import Remakes, State, find_state
+from planet_bayes.types import Episode
 
 
 class Session:
@@ -64,6 +66,7 @@ class Session:
         self.progress = Progress()
         self.actor: dict[str, Tensor] | None = None
         self.collector: Collector | None = None
+        self.log: Log | None = None
         self._resume = resume
         self._saved: tuple[int, int, int] | None = None
         self._resources = contextlib.ExitStack()
@@ -92,7 +95,8 @@ class Session:
         self.learner = Learner(build_model(config, signature, self.device), config, self.processes)
         self.agent = build_agent(config, self.learner.acting_model, signature)
         if not resume:
-            self._start_collector(stack)  # a failure here leaves no folder behind
+            self._open_log()  # a failure here leaves no folder behind
+            self._start_collector(stack)  # and none here
         folder.path.mkdir(parents=True, exist_ok=True)
         stack.enter_context(files.lock(folder.path))
         self.replay = Replay(
@@ -103,11 +107,14 @@ class Session:
             self._start_collector(stack)
         else:
             configuration.save(config, folder.config)  # before anything else
+            if self.log is not None:
+                files.write(folder.log, self.log.to_json())
         if not self.finished:
             self._record_commit(resume)
         files.remove_partials(
             folder.path,
             *(folder.config.name, folder.commits.name, folder.metrics.name, folder.table.name),
+            folder.log.name,
         )
         files.remove_partials(folder.checkpoints)
         self.metrics = stack.enter_context(
@@ -131,10 +138,50 @@ class Session:
             )
             stack.callback(self.collector.close)
 
+    def _open_log(self) -> None:
+        """Check the log that a new run shall learn from."""
+        if not self.config.offline:
+            return
+        self.log = open_log(Path(self.config.offline), self.agent.signature)
+        if self.log.folder.resolve() == self.folder.episodes.resolve():
+            raise ConfigError(
+                f"offline: {self.log.folder} is where the run would write its own episodes; name "
+                "another folder for the run."
+            )
+        if len(self.log) != self.config.collect.seed_episodes:
+            raise ConfigError(
+                f"offline: {self.log.folder} holds {len(self.log)} episodes, but "
+                f"collect.seed_episodes is {self.config.collect.seed_episodes}; make the settings "
+                "with offline_config, or bring back the folder as it was."
+            )
+
+    def _remakes(self) -> Remakes:
+        """Return which seed episodes can be made again."""
+        seeds = self.config.collect.seed_episodes
+        if not self.config.offline:
+            return Remakes(lambda index: index < seeds, "It is collected again.")
+        try:
+            self.log = load_log(self.folder.log)
+        except RunError as error:
+            self.report(Problem(f"{error} Damaged episodes cannot be copied again."))
+            return Remakes(lambda index: False, "", needed=seeds)
+        return Remakes(self.log.holds, f"It is copied again from {self.log.folder}.", needed=seeds)
+
+    def seed_episode(self, index: int, should_stop: Callable[[], bool] = never) -> Episode:
+        """Return seed episode ``index``: of random actions, or of the log."""
+        if not self.config.offline:
+            return collect_random(self.config, self.env, self.agent.signature, index, should_stop)
+        if should_stop():
+            raise Stopped
+        if self.log is None:
+            raise RunError(
+                f"{self.folder.log} is lost, and not all episodes were copied: begin a new run."
+            )
+        return self.log.episode(index, self.agent.signature)
+
     def _restore(self) -> None:
         """Load the state to resume from, and repair what can be repaired."""
-        seed_episodes = self.config.collect.seed_episodes
-        state = find_state(self.folder.path, self.replay, seed_episodes, self.learner.device)
+        state = find_state(self.folder.path, self.replay, self._remakes(), self.learner.device)
         self._check_signature(state)
         self.progress = state.progress
         weights.load_learner(state.checkpoint, self.learner)
@@ -150,8 +197,7 @@ class Session:
             files.set_aside(path)  # so that they are not taken for the newest
         warnings = list(state.warnings)
         for index in state.remake:
-            episode = collect_random(self.config, self.env, self.agent.signature, index)
-            if not self.replay.replace(index, episode):
+            if not self.replay.replace(index, self.seed_episode(index)):
                 warnings.append(f"{self.replay.path(index)} has changed: it is not the same again.")
         self.replay.restore(self.progress.episodes, state.lost)
         for message in warnings:
