@@ -218,6 +218,15 @@ def with_interval(values: Sequence[float]) -> str:
     return f"{statistics.mean(values):.1f} ± {width:.1f}"
 
 
+def complete(rows: Sequence[Row]) -> list[Row]:
+    """Return the rows of the starts that all methods have controlled."""
+    names = {row["method"] for row in rows}
+    done: dict[int, set[str]] = {}
+    for row in rows:
+        done.setdefault(row["start"], set()).add(row["method"])
+    return [row for row in rows if done[row["start"]] == names]
+
+
 def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
     """Return a line for each method: its name, return, difference, plans, starts."""
     lines = []
@@ -237,11 +246,11 @@ def summary(rows: Sequence[Row]) -> list[tuple[str, ...]]:
 
 
 def show(rows: Sequence[Row]) -> None:
-    """Print a table for each task and set of sizes."""
+    """Print a table for each task and set of sizes, of the starts that are complete."""
     console = Console(width=110)
     sizes = ("task", "steps", "candidates", "iterations", "horizon")
     for key in dict.fromkeys(tuple(row[name] for name in sizes) for row in rows):
-        chosen = [row for row in rows if tuple(row[name] for name in sizes) == key]
+        chosen = complete([row for row in rows if tuple(row[name] for name in sizes) == key])
         title = "{}, {} steps; {} candidates × {} iterations, horizon {}".format(*key)
         table = Table("method", "return", "minus cem", "distinct", "starts", title=title)
         for line in summary(chosen):

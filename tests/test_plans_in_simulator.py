@@ -63,6 +63,11 @@ def test_differences_are_of_the_same_starts(benchmark: dict[str, Any]) -> None:
     assert benchmark["differences"](rows, "paets") == [1.0, -1.0]
 
 
+def test_tables_are_of_the_starts_that_all_methods_have(benchmark: dict[str, Any]) -> None:
+    rows = [row("cem", 0, 4.0), row("paets", 0, 5.0), row("cem", 1, 9.0)]
+    assert benchmark["complete"](rows) == rows[:2]
+
+
 def test_the_interval_is_students(benchmark: dict[str, Any]) -> None:
     assert benchmark["with_interval"]([1.0, 2.0, 3.0]) == "2.0 ± 2.5"  # 4.303 / √3
     assert benchmark["with_interval"]([1.0]) == "-"
