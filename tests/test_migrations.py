@@ -90,9 +90,10 @@ def test_kept_elites_of_format_3_put_in_every_mean(components: int, elites: int,
     found = migrated({"format": 3, "planner": planner})
     added = {"warm_candidates": warm, "caution": 0.0, "tail": 1.0}
     assert found["planner"] == {**planner, **added}
-    planned = {"planner": {"caution": 0.0, "tail": 1.0}}
-    assert migrated({"format": 4, "planner": {}}) == {**planned, "offline": ""}
-    assert migrated({"format": 5, **planned}) == {**planned, "offline": ""}
+    planned = {"planner": {"caution": 0.0, "tail": 1.0}, "offline": ""}
+    assert migrated({"format": 4, "planner": {}}) == planned
+    added = {"curiosity": 0.0, "curiosity_decay": 1.0}
+    assert migrated({"format": 5, "collect": {}}) == {"collect": added, "offline": ""}
     assert old(planner={**planner}).planner.warm_candidates == warm
     assert migrated({"format": FORMAT, "planner": planner}) == {"planner": planner}
 
@@ -108,6 +109,7 @@ def test_a_file_of_format_3_has_particles_of_equal_weights() -> None:
     del data["agent"], data["planner"]["warm_candidates"], data["model"]["dropout_rate"]
     del data["learn"]["cycle_updates"], data["learn"]["posterior_temperature"]
     del data["planner"]["caution"], data["planner"]["tail"], data["offline"]
+    del data["collect"]["curiosity"], data["collect"]["curiosity_decay"]
     config = configuration.from_dict(Config, migrated({**data, "format": 3}))
     assert config == PRESETS["quick"]
     assert config.agent.belief == "inference"
@@ -277,6 +279,7 @@ def test_sensors_are_kept() -> None:
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
         ({"format": 7}, "format 7; this version reads the formats 6, 5, 4, 3 and 0.1"),
         ({"format": 5, "offline": ""}, "unknown key 'offline' before format 6"),
+        ({"format": 5, "collect": {"curiosity": 1}}, r"unknown key 'collect\.curiosity' in"),
         ({"format": 4, "planner": {"tail": 0.5}}, r"unknown key 'planner\.tail' in format 4"),
         ({"format": 3, "model": {"dropout_rate": 0.2}}, r"unknown key 'model\.dropout_rate'"),
         ({"format": 3, "learn": {"ema_decay": 0.0}}, "missing key"),

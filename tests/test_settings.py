@@ -243,6 +243,12 @@ def test_overlap_collects_in_another_process(tmp_path: Path) -> None:
                 assert session.collector.pid not in (None, os.getpid())
 
 
+@covers("collect.curiosity", "collect.curiosity_decay")
+def test_curiosity_and_its_decay_change_what_is_collected(run: Run) -> None:
+    ways: Any = ({}, {"curiosity": 9.0}, {"curiosity": 9.0, "curiosity_decay": 0.01})
+    assert len({episodes(run(collect=one))[-1].action.tobytes() for one in ways}) == 3
+
+
 # --- learn
 
 

@@ -15,7 +15,14 @@ from planet_bayes.confidence.calibration import Calibration
 from planet_bayes.confidence.monitor import Confidence, Memory, Monitor
 from planet_bayes.errors import ConfigError, ObservationError
 from planet_bayes.models import BeliefFilter, Normal, Particles, WorldModel
-from planet_bayes.planner import Deadline, Diagnostics, PlannerConfig, Proposal, plan
+from planet_bayes.planner import (
+    Deadline,
+    Diagnostics,
+    PlannerConfig,
+    Proposal,
+    TrajectoryModel,
+    plan,
+)
 from planet_bayes.spaces import Signature
 from planet_bayes.types import Belief
 
@@ -140,8 +147,12 @@ class Agent:
         exploration: float = 0.0,
         deadline: Deadline | None = None,
         rewards: Sequence[float] | None = None,
+        imagination: TrajectoryModel[Belief] | None = None,
     ) -> tuple[NDArray[np.float32], Carry, Diagnostics]:
-        """Do what `act` does, for observations that the signature has prepared already."""
+        """Do what `act` does, for observations that the signature has prepared already.
+
+        ``imagination`` is the planner's model; None: that of the world model.
+        """
         batch_size = len(carry.action)
         if len(observations) != batch_size:
             raise ObservationError(
@@ -154,7 +165,7 @@ class Agent:
         }
         belief, posterior, particles = self._filtered(carry, stacked, generator)
         result = plan(
-            self.model.imagination(),
+            self.model.imagination() if imagination is None else imagination,
             belief,
             self.bounds,
             self.planner,

@@ -142,8 +142,8 @@ _ADDED_IN_4: Table = {
 _ADDED_IN_5: Table = {"planner": {"caution": 0.0, "tail": 1.0}}
 """Settings that files of format 4 lack, with values that change nothing in their runs."""
 
-_ADDED_IN_6: Table = {"offline": ""}
-"""The same for files of format 5."""
+_ADDED_IN_6: Table = {"collect": {"curiosity": 0.0, "curiosity_decay": 1.0}}
+"""The same for files of format 5. They also lack ``offline``."""
 
 _COLLECT = ("episodes", "seed_episodes", "exploration", "absorbing_steps", "overlap")
 _LEARN = (
@@ -179,10 +179,9 @@ def migrated(data: Any) -> Any:
 
 def _from_5(data: Table) -> Table:
     """Add the settings of format 6."""
-    for key in _ADDED_IN_6:
-        if key in data:
-            raise ConfigError(f"unknown key {key!r} before format 6.")
-    return {**data, **_ADDED_IN_6}
+    if "offline" in data:
+        raise ConfigError("unknown key 'offline' before format 6.")
+    return {**_with_added(data, _ADDED_IN_6, 5), "offline": ""}
 
 
 def _from_4(data: Table) -> Table:

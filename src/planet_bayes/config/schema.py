@@ -68,10 +68,25 @@ class CollectConfig:
     overlap: bool = False
     """Collect each episode in a second process while the updates run. It uses one thread and the
     weights from before these updates. Results are as repeatable as without."""
+    curiosity: float = 0.0
+    """Weight of the members' disagreement in the imagined rewards while collecting, never in
+    evaluation. With ``model.normalise``, 1 makes a disagreement of one std of the decoded
+    observations worth one std of the reward; without, units are those of the environment. 0: none.
+    It needs several members."""
+    curiosity_decay: float = 1.0
+    """Factor of ``curiosity`` from each collected episode to the next. 1: it stays."""
 
     def __post_init__(self) -> None:
         at_least(self, "collect", 1, "seed_episodes")
         at_least(self, "collect", 0, "episodes", "exploration", "absorbing_steps")
+        at_least(self, "collect", 0, "curiosity")
+        between(self, "collect", 0, 1, "curiosity_decay")
+        if self.curiosity == float("inf"):
+            raise ConfigError("collect.curiosity must be finite.")
+
+    def curiosity_at(self, iteration: int) -> float:
+        """Return the weight of curiosity after ``iteration`` episodes of the agent."""
+        return self.curiosity * self.curiosity_decay**iteration
 
 
 @dataclass(frozen=True)
@@ -196,6 +211,11 @@ class Config:
             raise ConfigError(
                 f"agent.belief {self.agent.belief} weighs sampled latents, and model.belief is "
                 "mean: set --model.belief sample."
+            )
+        if self.collect.curiosity > 0 and self.model.num_members == 1:
+            raise ConfigError(
+                "collect.curiosity needs several members, and model.num_members is 1: one has "
+                "nobody to disagree with."
             )
         if self.learn.batch_sharing == "split" and self.learn.batch_size < self.model.num_members:
             raise ConfigError(

@@ -48,7 +48,7 @@ class Imagination:
             return self._native.rewards(state.deter, state.stoch, actions, noise)
         if noise is not None:
             noise = noise.expand(-1, -1, -1, num, -1).flatten(2, 3)  # [H, P, B·N, S]
-        start = Belief(deter=_repeat(state.deter, num), stoch=_repeat(state.stoch, num))
+        start = Belief(deter=repeated(state.deter, num), stoch=repeated(state.stoch, num))
         steps = actions.reshape(batch * num, horizon, -1).transpose(0, 1)  # [H, B·N, A]
         if torch_kernel.supports(self._rssm, self._head, actions):
             kernel = torch_kernel.Imagination(self._rssm, self._weights, self._head, batch * num)
@@ -66,6 +66,6 @@ class Imagination:
         return torch.randn(shape, generator=generator, device=self._weights.input.weight.device)
 
 
-def _repeat(tensor: Tensor, times: int) -> Tensor:
+def repeated(tensor: Tensor, times: int) -> Tensor:
     """Return ``[P, B·times, X]``: each of B rows ``times`` times."""
     return tensor.unsqueeze(2).expand(-1, -1, times, -1).flatten(1, 2)

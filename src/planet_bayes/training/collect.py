@@ -14,11 +14,12 @@ from torch import Generator
 from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.config import Config
 from planet_bayes.errors import EnvError
-from planet_bayes.planner import Diagnostics
+from planet_bayes.models.curiosity import CuriousImagination
+from planet_bayes.planner import Diagnostics, TrajectoryModel
 from planet_bayes.rng import integer_seed, numpy_stream, torch_stream
 from planet_bayes.spaces import Signature
 from planet_bayes.training.plan_record import PlanRecord
-from planet_bayes.types import Episode
+from planet_bayes.types import Belief, Episode
 
 MAX_EPISODE_STEPS = 100_000
 """Agent steps after which an episode is taken for endless."""
@@ -113,9 +114,14 @@ def collect_episode(
     should_stop: Callable[[], bool] = never,
 ) -> Collected:
     """Collect episode ``number`` of a run: a function of it, the settings and the weights."""
-    streams = episode_streams(config.seed, "collect", number, agent.device)
+    streams, settings = (
+        episode_streams(config.seed, "collect", number, agent.device),
+        config.collect,
+    )
+    weight = settings.curiosity_at(number - settings.seed_episodes)
     return collect_with_agent(
-        env, agent, streams, config.collect.exploration, config.collect.absorbing_steps, should_stop
+        *(env, agent, streams, settings.exploration, settings.absorbing_steps, should_stop),
+        imagination=CuriousImagination(agent.model, weight) if weight > 0 else None,
     )
 
 
@@ -126,8 +132,12 @@ def collect_with_agent(
     exploration: float,
     absorbing_steps: int = 0,
     should_stop: Callable[[], bool] = never,
+    imagination: TrajectoryModel[Belief] | None = None,
 ) -> Collected:
-    """Collect an episode with the agent and exploration noise (Algorithm 2, lines 4 to 11)."""
+    """Collect an episode with the agent and exploration noise (Algorithm 2, lines 4 to 11).
+
+    ``imagination`` is the planner's model; None: that of the agent's world model.
+    """
     carry = agent.initial()
     plans = PlanRecord()
 
@@ -136,7 +146,7 @@ def collect_with_agent(
         if should_stop():
             raise Stopped
         action, carry, diagnostics = agent.act_on_prepared(
-            carry, [observation], streams.agent, exploration
+            carry, [observation], streams.agent, exploration, imagination=imagination
         )
         plans.add(diagnostics)
         return action[0]

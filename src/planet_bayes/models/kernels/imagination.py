@@ -94,12 +94,18 @@ class Imagination:
         self.activate = INPLACE[rssm.activation]
 
     def rewards(
-        self, deter: Tensor, stoch: Tensor, actions: Tensor, noise: Tensor | None
+        self,
+        deter: Tensor,
+        stoch: Tensor,
+        actions: Tensor,
+        noise: Tensor | None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """Return rewards ``[H, E, N]`` of actions ``[H, N, A]``.
 
         ``deter`` ``[E, N, D]`` and ``stoch`` ``[E, N, S]`` are where they start from, and
         ``noise`` ``[H, E, N, S]`` what the prior is sampled with; without, its mean is taken.
+        The states are written into ``features`` ``[H, E, N, D + S]``, if given.
         """
         result = actions.new_empty(len(actions), self.particles, self.num)
         work: _Work | None = None
@@ -117,6 +123,7 @@ class Imagination:
                     actions[:, rows],
                     None if noise is None else noise[:, members, rows],
                     result[:, members, rows],
+                    None if features is None else features[:, members, rows],
                 )
         return self.reward_head.unscaled(result)
 
@@ -129,8 +136,9 @@ class Imagination:
         actions: Tensor,
         noise: Tensor | None,
         result: Tensor,
+        features: Tensor | None,
     ) -> None:
-        """Imagine through the horizon, writing into ``result`` ``[H, G, N]``."""
+        """Imagine through the horizon, writing into ``result`` ``[H, G, N]`` and ``features``."""
         work.h.copy_(deter)
         work.s.copy_(stoch)
         for step, action in enumerate(actions):
@@ -147,6 +155,8 @@ class Imagination:
             else:
                 std = F.softplus(work.raw_std).add_(MIN_STATE_STD)
                 torch.addcmul(work.mean, std, noise[step], out=work.s)
+            if features is not None:
+                features[step].copy_(work.hs.view(*work.shape, -1))
             values = work.hs
             for layer, out in zip(self.head[:-1], work.head, strict=True):
                 values = self.activate(layer(values, out))

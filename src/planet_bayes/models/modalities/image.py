@@ -21,7 +21,13 @@ from planet_bayes.errors import ConfigError
 from planet_bayes.models import noise
 from planet_bayes.models.config import ModelConfig
 from planet_bayes.models.kernels import fast_path, frames
-from planet_bayes.models.layers import IMAGE_SIZES, glorot_, image_decoder, image_encoder
+from planet_bayes.models.layers import (
+    IMAGE_SIZES,
+    Unflatten,
+    glorot_,
+    image_decoder,
+    image_encoder,
+)
 from planet_bayes.models.losses import decoding_error
 from planet_bayes.models.modalities.panels import square
 from planet_bayes.models.scaling import divisor
@@ -139,6 +145,15 @@ class ImageNetwork(nn.Module):
         """Return ``[..., 3, S, S]`` of features ``[..., F]``."""
         lead = features.shape[:-1]
         return self.decoder(features.flatten(0, -2)).unflatten(0, lead)
+
+    def code(self, features: Tensor) -> Tensor:
+        """Return what the transposed convolutions make the image of, ``[..., C]``."""
+        lead, code = features.shape[:-1], features.flatten(0, -2)
+        for layer in self.decoder:
+            if isinstance(layer, Unflatten):
+                break
+            code = layer(code)
+        return code.unflatten(0, lead)
 
     def reconstruct(self, features: Tensor) -> Tensor:
         """Return decoded images ``[..., S, S, 3]`` from 0 to 255, not rounded."""
