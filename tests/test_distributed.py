@@ -76,7 +76,9 @@ def test_two_processes_learn_what_one_learns(
         alone = learn(case, tmp_path / "alone", None)
         assert first.keys() == alone.keys()
         for name, value in alone.items():
-            near = torch.allclose(first[name], value, rtol=1e-4, atol=1e-5)
+            # Entries that are small by cancellation have the rounding of the large ones.
+            rounding = 1e-5 * max(1.0, float(value.abs().max()))
+            near = torch.allclose(first[name], value, rtol=1e-4, atol=rounding)
             assert near, (case, name, first[name], value)
         if case == "clipped":
             assert alone["loss.0.gradient_norm"] > SMALL_NORM

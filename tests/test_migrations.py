@@ -27,6 +27,7 @@ COMMITTED = sorted(
         "tests/data/**/config.json",
     )
     for path in ROOT.glob(pattern)
+    if not path.name.endswith(".commits.json")
 )
 BENCHMARK = next(
     path for name in ("benchmark", "learns") if (path := ROOT / "results" / name).is_dir()
