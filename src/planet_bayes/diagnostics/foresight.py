@@ -107,12 +107,12 @@ def foresee(
     real = torch.from_numpy(episode.reward)[ahead].double()
     compared: dict[str, Comparison] = {}
     if observations:
-        features = _imagined_features(model, start, taken, generator)
+        features = imagined_features(model, start, taken, generator)
         compared = _compared_observations(model, features, inputs, ahead)
     return Foresight(rewards.numpy(), real.numpy(), compared)
 
 
-def _imagined_features(
+def imagined_features(
     model: WorldModel, start: Belief, taken: Tensor, generator: Generator
 ) -> Tensor:
     """Return features ``[points, P, H, D + S]`` of actions ``[points, H, A]``."""
