@@ -1,5 +1,5 @@
 # make train: set up and watch an agent learn.  make test: set up and run every check.
-# make docs: build the documentation into build/site.
+# make docs: build the documentation into build/site. make tables: renew the tables in its pages.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
@@ -7,7 +7,7 @@ ARGS ?=
 QUIETLY := -q --disable-pip-version-check --no-compile -c constraints.txt
 INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 
-.PHONY: train test types tests docs setup rendering format slow clean
+.PHONY: train test types tests docs tables setup rendering format slow clean
 
 train: setup
 	$(BIN)/planet-bayes train --preset quick $(ARGS)
@@ -25,6 +25,9 @@ tests:
 
 docs: setup $(VENV)/.docs-installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+
+tables: setup
+	$(BIN)/python scripts/tables.py
 
 slow: setup
 	$(BIN)/python -m pytest -q -m slow $(ARGS)

@@ -1,4 +1,4 @@
-"""How to make members differ: five ways to fit an ensemble to the same episodes.
+"""How to make particles differ: seven ways to fit a model to the same episodes.
 
 For each run that is named, and each way, a new model is fitted to the run's episodes with equally
 many updates. It is judged on episodes that none was fitted to, in and off distribution (see
@@ -17,6 +17,7 @@ The ways:
 - heads: own batches, and a reward head for each member.
 - prior: own batches, and a fixed random network added to each member's prior (randomised prior
   functions): a share of the hidden units of its transition keeps its initial weights.
+- dropout, sgmcmc: the other posteriors of the package, with shared batches.
 
 Run:  python benchmarks/members.py --runs RUN... --conditions FOLDER...
       python benchmarks/members.py --read members.jsonl           # the table again
@@ -58,7 +59,8 @@ from planet_bayes.training.evaluation import evaluate_agent
 from planet_bayes.training.learner import Learner
 from planet_bayes.types import Belief, Moments, SequenceBatch
 
-WAYS = ("shared", "own", "bootstrap", "heads", "prior")
+POSTERIORS = ("dropout", "sgmcmc")
+WAYS = ("shared", "own", "bootstrap", "heads", "prior", *POSTERIORS)
 FIXED_SHARE = 0.3
 """Share of the prior's hidden units that keep their initial weights, in the way `prior`."""
 INSIDE, OUTSIDE = "noise", ("random", "square", "gravity", "motor", "sensors")
@@ -197,8 +199,12 @@ def fit(way: str, run: Run, options: Options) -> tuple[Learner, float]:
     """Return a learner that was fitted in one way, and the processor time of an update."""
     episodes = [read_episode(path) for path in sorted(RunFolder(run.path).episodes.glob("*.npz"))]
     sharing = way if way in ("shared", "bootstrap") else "own"
+    if way in POSTERIORS:
+        sharing = "shared"
     learn = dataclasses.replace(run.config.learn, batch_sharing=cast(Any, sharing))
-    config = dataclasses.replace(run.config, learn=learn)
+    posterior = way if way in POSTERIORS else "ensemble"
+    posterior_model = dataclasses.replace(run.config.model, posterior=posterior)
+    config = dataclasses.replace(run.config, learn=learn, model=posterior_model)
     signature = run.agent.signature
     made = HeadsModel if way == "heads" else WorldModel
     model = made(

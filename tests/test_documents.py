@@ -131,6 +131,15 @@ def test_the_notes_have_the_table_of_the_ablation() -> None:
     assert table(experiment.results) in (experiment.results / "README.md").read_text()
 
 
+def test_marked_tables_are_what_their_commands_print() -> None:
+    """`make tables` would change nothing."""
+    tables = runpy.run_path(str(ROOT / "scripts" / "tables.py"))
+    marked = tables["pages"]()
+    assert marked
+    for path in marked:
+        assert tables["renewed"](path.read_text()) == path.read_text(), path.relative_to(ROOT)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_link_targets_exist_in_a_checkout(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
