@@ -60,6 +60,8 @@ from planet_bayes.training.learner import Learner
 from planet_bayes.types import Belief, Moments, SequenceBatch
 
 POSTERIORS = ("dropout", "sgmcmc")
+SHARING = {"bootstrap": "bootstrap", **dict.fromkeys(("shared", *POSTERIORS), "shared")}
+"""`learn.batch_sharing` of the ways that do not draw own batches."""
 WAYS = ("shared", "own", "bootstrap", "heads", "prior", *POSTERIORS)
 FIXED_SHARE = 0.3
 """Share of the prior's hidden units that keep their initial weights, in the way `prior`."""
@@ -198,13 +200,13 @@ def fix_share(model: WorldModel, share: float) -> None:
 def fit(way: str, run: Run, options: Options) -> tuple[Learner, float]:
     """Return a learner that was fitted in one way, and the processor time of an update."""
     episodes = [read_episode(path) for path in sorted(RunFolder(run.path).episodes.glob("*.npz"))]
-    sharing = way if way in ("shared", "bootstrap") else "own"
-    if way in POSTERIORS:
-        sharing = "shared"
-    learn = dataclasses.replace(run.config.learn, batch_sharing=cast(Any, sharing))
+    sharing = cast(Any, SHARING.get(way, "own"))
     posterior = way if way in POSTERIORS else "ensemble"
-    posterior_model = dataclasses.replace(run.config.model, posterior=posterior)
-    config = dataclasses.replace(run.config, learn=learn, model=posterior_model)
+    config = dataclasses.replace(
+        run.config,
+        learn=dataclasses.replace(run.config.learn, batch_sharing=sharing),
+        model=dataclasses.replace(run.config.model, posterior=posterior),
+    )
     signature = run.agent.signature
     made = HeadsModel if way == "heads" else WorldModel
     model = made(
