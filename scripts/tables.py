@@ -22,7 +22,8 @@ from planet_bayes import cli
 ROOT = Path(__file__).parent.parent
 FOLDERS = ("docs", "results")
 BLOCK = re.compile(
-    r"^<!-- planet-bayes (table [^\n]*?) -->\n(.*?)^<!-- end of table -->$", re.DOTALL | re.MULTILINE
+    r"^<!-- planet-bayes (table [^\n]*?) -->\n(.*?)^<!-- end of table -->$",
+    re.DOTALL | re.MULTILINE,
 )
 
 
