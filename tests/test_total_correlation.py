@@ -9,7 +9,7 @@ import torch
 from scipy import stats
 
 from model_building import EXACT, PLAIN, build, gradients, make_batch, seeded
-from planet_bayes.models import Normal, losses
+from planet_bayes.models import Normal
 from planet_bayes.models.losses import AGGREGATED_STATES, total_correlation
 
 Array = np.ndarray
@@ -66,20 +66,17 @@ def test_states_beyond_the_limit_are_picked_at_random_and_are_real() -> None:
 
 
 @pytest.mark.parametrize("correlation", [0.0, 0.9])
-def test_it_is_that_of_correlated_normals(
-    correlation: float, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_it_is_that_of_correlated_normals(correlation: float) -> None:
     """Means with a correlation make one of -½ log(1 - ρ²), if the posteriors are narrow.
 
     The posteriors' own std adds to the variance and makes ρ smaller: 0.9 / 1.04.
     """
-    monkeypatch.setattr(losses, "AGGREGATED_STATES", 2000)
     rng = np.random.default_rng(1)
     covariance = [[1.0, correlation], [correlation, 1.0]]
     mean = torch.from_numpy(rng.multivariate_normal([0, 0], covariance, (1, 40, 50)))
     std = torch.full_like(mean, 0.2)
     stoch = mean + std * torch.from_numpy(rng.normal(size=mean.shape))
-    found = total_correlation(stoch, Normal(mean, std), torch.ones(1, 40, 50), seeded(0))
+    found = total_correlation(stoch, Normal(mean, std), torch.ones(1, 40, 50), seeded(0), 2000)
     expected = -0.5 * math.log(1 - (correlation / 1.04) ** 2)
     assert found.item() == pytest.approx(expected, abs=0.06)
 

@@ -54,6 +54,11 @@ class Predict:
     folder."""
     video: bool = True
     """Write the film too."""
+    traversal: bool = False
+    """Also draw what each dimension of the stochastic state means to the decoder of the first run,
+    from the belief of one member after the context."""
+    member: int = 1
+    """The member of the traversal, from 1."""
     json: Path | None = None
     """Write the figures at all steps to this file."""
 
@@ -74,6 +79,8 @@ class Predict:
         for one in found:
             _print_table(console, one, len(episodes), self.options)
         self._write(console, found, loaded[0])
+        if self.traversal:
+            self._traverse(console, loaded[0], episodes[0])
         return 0
 
     def _check(self) -> None:
@@ -121,6 +128,27 @@ class Predict:
             write_video(film(found), written[-1], RATE)
         console.print(f"wrote {' and '.join(map(str, written))}", soft_wrap=True)
 
+    def _traverse(self, console: Console, run: Run, episode: Episode) -> None:
+        from planet_bayes.data.folder import RunFolder
+        from planet_bayes.diagnostics.traversal import draw, traverse
+        from planet_bayes.rng import torch_stream
+
+        stream = torch_stream(run.config.seed, "predict-traversal")
+        entry = self.options.start + self.options.context - 1
+        found = traverse(run.agent.model, episode, entry, self.member - 1, stream)
+        console.print(
+            f"Total correlation of the stochastic state of member {self.member}: "
+            f"{found.total_correlation:.2f} nats over {len(episode)} beliefs. Root mean square "
+            "change of the decoded observations, by dimension: "
+            + ", ".join(f"{number + 1}: {found.effect[number]:.3f}" for number in found.order)
+            + ".",
+            soft_wrap=True,
+        )
+        default = RunFolder(run.path).traversal_figure
+        target = self.to.with_stem(f"{self.to.stem}-traversal") if self.to else default
+        draw(found, f"{run.config.task}: dimensions of s of member {self.member}", target)
+        console.print(f"wrote {target}", soft_wrap=True)
+
 
 def _print_table(
     console: Console, found: RunPrediction, episodes: int, options: PredictionOptions
@@ -128,10 +156,10 @@ def _print_table(
     """Print error, disagreement and their rank correlation for some steps ahead."""
     points, steps = len(found.foresight.real), options.steps
     console.print(
-        f"{found.label}: {points} starting points in {episodes} episode"
-        f"{'s' if episodes > 1 else ''}, {options.context} observations each. RMSE of the members' "
-        "mean, their std, and Spearman's correlation of the two over starting points. Reward and "
-        "return are in their own units, observations in those of training.",
+        f"{found.label}: {_counted(points, 'starting point')} in {_counted(episodes, 'episode')}, "
+        f"{_counted(options.context, 'observation')} of context each. RMSE: error of the members' "
+        "mean. std: their disagreement. rank: Spearman's correlation of both over starting points. "
+        "Reward and return are in their own units, observations in those of training.",
         soft_wrap=True,
     )
     figures = found.figures()
@@ -149,6 +177,10 @@ def _print_table(
         console.print(table)
     if found.shown.members == 1:
         console.print("The model has one member: there is no disagreement to compare.")
+
+
+def _counted(count: int, what: str) -> str:
+    return f"{count} {what}{'s' if count != 1 else ''}"
 
 
 def _cell(value: float, digits: int) -> str:

@@ -121,7 +121,7 @@ def _draw_strip(part: SubFigure, name: str, predictions: Sequence[RunPrediction]
     edge = left[ahead[0]] - (CONTEXT_GAP + GAP) / 2
     axes.axvline(edge, color="0.25", linewidth=1.2, linestyle=(0, (4, 3)))
     for x, words in (
-        ((edge / 2), f"{name}: reconstructed"),
+        ((edge / 2), f"{name}: context, reconstructed"),
         ((edge + right) / 2, "imagined open loop"),
     ):
         axes.text(x, -0.42, words, ha="center", va="bottom", fontsize=9, clip_on=False)
