@@ -147,8 +147,11 @@ def test_a_strip_has_the_truth_above_the_members() -> None:
     joints, guesses = rng.normal(size=(8, 3)), rng.normal(size=(2, 8, 3))
     reward = np.zeros(8, np.float32)
     found = Prediction(
-        *(3, {"camera": real, "joints": joints}, {"camera": predicted, "joints": guesses}),
-        *(reward, np.stack([reward, reward])),
+        context=3,
+        real={"camera": real, "joints": joints},
+        predicted={"camera": predicted, "joints": guesses},
+        real_reward=reward,
+        predicted_reward=np.stack([reward, reward]),
     )
     image = strip(found)
     high, wide = 3 * 64 + 2 * GAP, 8 * 64 + 6 * GAP + WIDE_GAP

@@ -113,7 +113,7 @@ def test_stored_and_logged_episodes_need_no_environment(
 
     monkeypatch.setattr("planet_bayes.envs.make_env", refuse)
     stored = trained / "episodes" / "000001.npz"
-    facts = []
+    facts: list[Any] = []
     for source in (["--episode", "1"], ["--log", str(stored)]):
         target, written = tmp_path / f"{len(facts)}.png", tmp_path / f"{len(facts)}.json"
         words = ["--no-video", "--to", str(target), "--json", str(written), "--start", "2"]
