@@ -15,6 +15,9 @@ from planet_bayes.errors import ConfigError
 FORMAT = 7
 """Number of today's format. Files of version 0.1 have no number, those of 0.2 have 3."""
 
+_OLDEST = 3
+"""Number of the oldest format that has one."""
+
 Table = dict[str, Any]
 
 _DEFAULTS_0_1: Table = {
@@ -164,22 +167,16 @@ def migrated(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     version = data.get("format")
-    if version is None:
-        return _from_6(_from_5(_from_4(_from_3(_from_0_1(data)))))
     plain = {key: value for key, value in data.items() if key != "format"}
-    if version == FORMAT:
-        return plain
-    if version == 6:
-        return _from_6(plain)
-    if version == 5:
-        return _from_6(_from_5(plain))
-    if version == 4:
-        return _from_6(_from_5(_from_4(plain)))
-    if version == 3:
-        return _from_6(_from_5(_from_4(_from_3(plain))))
-    raise ConfigError(
-        f"format {version!r}; this version reads the formats {FORMAT}, 6, 5, 4, 3 and 0.1."
-    )
+    if version is None:
+        version, plain = _OLDEST, _from_0_1(data)
+    known = [*range(FORMAT, _OLDEST - 1, -1)]
+    if not isinstance(version, int) or version not in known:
+        listed = ", ".join(map(str, known))
+        raise ConfigError(f"format {version!r}; this version reads the formats {listed} and 0.1.")
+    for step in (_from_3, _from_4, _from_5, _from_6)[version - _OLDEST :]:
+        plain = step(plain)
+    return plain
 
 
 def _from_6(data: Table) -> Table:
