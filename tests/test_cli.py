@@ -113,6 +113,7 @@ def test_train_stop_resume_evaluate(
         (["export", "nowhere", "somewhere"], "not a folder"),
         (["diagnose", "nowhere"], "not a folder"),
         (["film", "film.gif", "nowhere"], "not a folder"),
+        (["predict", "nowhere"], "not a folder"),
         (["replan", "nowhere"], "not a folder"),
         (["replan", "--episodes", "2"], "name the run's folder first"),
         (["refit", "nowhere"], "not a folder"),

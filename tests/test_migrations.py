@@ -95,6 +95,7 @@ def test_kept_elites_of_format_3_put_in_every_mean(components: int, elites: int,
     assert migrated({"format": 4, "planner": {}}) == planned
     added = {"curiosity": 0.0, "curiosity_decay": 1.0}
     assert migrated({"format": 5, "collect": {}}) == {"collect": added, "offline": ""}
+    assert migrated({"format": 6, "loss": {}}) == {"loss": {"total_correlation": 0.0}}
     assert old(planner={**planner}).planner.warm_candidates == warm
     assert migrated({"format": FORMAT, "planner": planner}) == {"planner": planner}
 
@@ -111,6 +112,7 @@ def test_a_file_of_format_3_has_particles_of_equal_weights() -> None:
     del data["learn"]["cycle_updates"], data["learn"]["posterior_temperature"]
     del data["planner"]["caution"], data["planner"]["tail"], data["offline"]
     del data["collect"]["curiosity"], data["collect"]["curiosity_decay"]
+    del data["loss"]["total_correlation"]
     config = configuration.from_dict(Config, migrated({**data, "format": 3}))
     assert config == PRESETS["quick"]
     assert config.agent.belief == "inference"
@@ -278,8 +280,12 @@ def test_sensors_are_kept() -> None:
         ({"train": {"learning_rate": 10**400}}, "too large"),
         ({"train": {"learning_rate": "fast"}}, r"train\.learning_rate: expected a value"),
         ({"loss": {"kl_balance": "a"}}, r"loss\.kl_balance: expected a value"),
-        ({"format": 7}, "format 7; this version reads the formats 6, 5, 4, 3 and 0.1"),
+        ({"format": 8}, "format 8; this version reads the formats 7, 6, 5, 4, 3 and 0.1"),
         ({"format": 5, "offline": ""}, "unknown key 'offline' before format 6"),
+        (
+            {"format": 6, "loss": {"total_correlation": 0.0}},
+            "unknown key 'loss.total_correlation' in format 6",
+        ),
         ({"format": 5, "collect": {"curiosity": 1}}, r"unknown key 'collect\.curiosity' in"),
         ({"format": 4, "planner": {"tail": 0.5}}, r"unknown key 'planner\.tail' in format 4"),
         ({"format": 3, "model": {"dropout_rate": 0.2}}, r"unknown key 'model\.dropout_rate'"),

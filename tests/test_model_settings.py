@@ -120,6 +120,7 @@ LOSS_CHANGES: dict[str, tuple[Any, set[str]]] = {
     "reward_scale": (2.0, {"total", "reward"}),
     "observation_scale": (2.0, {"total", "observation"}),
     "decode_fraction": (0.5, {"total", "observation"}),
+    "total_correlation": (1.0, {"total"}),
 }
 
 
@@ -162,6 +163,7 @@ def test_the_defaults_are_planets() -> None:
         *((ModelConfig, "heads", ("reward", term)) for term in ("total", "observation", "kl")),
         *((LossConfig, name, -0.1) for name in ("free_nats", "reward_scale")),
         *((LossConfig, name, float("nan")) for name in ("free_nats", "reward_scale")),
+        *((LossConfig, "total_correlation", value) for value in (-0.1, float("nan"))),
         (LossConfig, "observation_scale", -0.1),
         *((LossConfig, "kl_balance", value) for value in (-0.1, 1.1)),
         *((LossConfig, "decode_fraction", value) for value in (0.0, 1.1)),

@@ -12,8 +12,11 @@ from typing import Any
 from planet_bayes.envs import TASKS
 from planet_bayes.errors import ConfigError
 
-FORMAT = 6
+FORMAT = 7
 """Number of today's format. Files of version 0.1 have no number, those of 0.2 have 3."""
+
+_OLDEST = 3
+"""Number of the oldest format that has one."""
 
 Table = dict[str, Any]
 
@@ -145,6 +148,9 @@ _ADDED_IN_5: Table = {"planner": {"caution": 0.0, "tail": 1.0}}
 _ADDED_IN_6: Table = {"collect": {"curiosity": 0.0, "curiosity_decay": 1.0}}
 """The same for files of format 5. They also lack ``offline``."""
 
+_ADDED_IN_7: Table = {"loss": {"total_correlation": 0.0}}
+"""The same for files of format 6."""
+
 _COLLECT = ("episodes", "seed_episodes", "exploration", "absorbing_steps", "overlap")
 _LEARN = (
     *("updates_per_episode", "first_updates", "batch_size", "sequence_length", "batch_sharing"),
@@ -161,20 +167,21 @@ def migrated(data: Any) -> Any:
     if not isinstance(data, dict):
         return data
     version = data.get("format")
-    if version is None:
-        return _from_5(_from_4(_from_3(_from_0_1(data))))
     plain = {key: value for key, value in data.items() if key != "format"}
-    if version == FORMAT:
-        return plain
-    if version == 5:
-        return _from_5(plain)
-    if version == 4:
-        return _from_5(_from_4(plain))
-    if version == 3:
-        return _from_5(_from_4(_from_3(plain)))
-    raise ConfigError(
-        f"format {version!r}; this version reads the formats {FORMAT}, 5, 4, 3 and 0.1."
-    )
+    if version is None:
+        version, plain = _OLDEST, _from_0_1(data)
+    known = [*range(FORMAT, _OLDEST - 1, -1)]
+    if not isinstance(version, int) or version not in known:
+        listed = ", ".join(map(str, known))
+        raise ConfigError(f"format {version!r}; this version reads the formats {listed} and 0.1.")
+    for step in (_from_3, _from_4, _from_5, _from_6)[version - _OLDEST :]:
+        plain = step(plain)
+    return plain
+
+
+def _from_6(data: Table) -> Table:
+    """Add the settings of format 7."""
+    return _with_added(data, _ADDED_IN_7, 6)
 
 
 def _from_5(data: Table) -> Table:

@@ -6,6 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 
+def episode_file(folder: Path, number: int) -> Path:
+    """Return the file of an episode in a folder of episodes."""
+    return folder / f"{number:06d}.npz"
+
+
 @dataclass(frozen=True)
 class RunFolder:
     """Names of the files and folders of a run."""
@@ -81,6 +86,25 @@ class RunFolder:
     def confidence_figure(self) -> Path:
         """Its figure."""
         return self.path / "confidence.png"
+
+    @property
+    def prediction_figure(self) -> Path:
+        """The figure of `planet-bayes predict`."""
+        return self.path / "prediction.png"
+
+    @property
+    def prediction_video(self) -> Path:
+        """Its film."""
+        return self.path / "prediction.mp4"
+
+    @property
+    def traversal_figure(self) -> Path:
+        """The figure of `planet-bayes predict --traversal`."""
+        return self.path / "traversal.png"
+
+    def episode(self, number: int) -> Path:
+        """Return the file of an episode."""
+        return episode_file(self.episodes, number)
 
     def video(self, iteration: int) -> Path:
         """Return the film of an iteration."""

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from planet_bayes.data import files, sampling
 from planet_bayes.data.episode import EpisodeFile, open_episode, pack, read_episode
 from planet_bayes.data.files import DamagedError
+from planet_bayes.data.folder import episode_file
 from planet_bayes.errors import ConfigError
 from planet_bayes.types import Episode, Moments, SequenceBatch
 
@@ -217,7 +218,7 @@ class Replay:
 
     def path(self, index: int) -> Path:
         """Return the file of an episode."""
-        return self.folder / f"{index:06d}.npz"
+        return episode_file(self.folder, index)
 
     def _refuse_empty(self) -> None:
         if not any(self.lengths):

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from planet_bayes.diagnostics.calibration import auroc, calibrated
+from planet_bayes.diagnostics.calibration import Comparison, auroc, calibrated
 from planet_bayes.diagnostics.conditions import CLEAN, CONDITIONS, SEED, Collection
 from planet_bayes.diagnostics.foresight import Foresight, check_counts, foresee_all
 from planet_bayes.errors import ConfigError
@@ -43,17 +43,22 @@ def figures(foresight: Foresight, clean: Foresight | None = None) -> dict[str, F
     """Return the figures of the return and of each observation, by name."""
     usual = {} if clean is None else clean.quantities()
     return {
-        name: Figures(
-            rmse=compared.rmse(),
-            std=compared.disagreement(),
-            ratio=compared.ratio(),
-            coverage=compared.coverage(),
-            rank_correlation=compared.rank_correlation(),
-            error_correlation=compared.error_correlation(),
-            auroc=auroc(compared.std, usual[name].std) if usual else None,
-        )
+        name: measured(compared, usual.get(name))
         for name, compared in foresight.quantities().items()
     }
+
+
+def measured(compared: Comparison, clean: Comparison | None = None) -> Figures:
+    """Return the figures of one quantity."""
+    return Figures(
+        rmse=compared.rmse(),
+        std=compared.disagreement(),
+        ratio=compared.ratio(),
+        coverage=compared.coverage(),
+        rank_correlation=compared.rank_correlation(),
+        error_correlation=compared.error_correlation(),
+        auroc=None if clean is None else auroc(compared.std, clean.std),
+    )
 
 
 @dataclass(frozen=True)
@@ -84,10 +89,10 @@ class Report:
             "conditions": {
                 name: {
                     "points": len(self.foresight[name].real),
-                    "sampling_share": _plain(self.foresight[name].sampling_share()),
+                    "sampling_share": plain(self.foresight[name].sampling_share()),
                     "reward": _rewards(self.foresight[name]),
                     "quantities": {
-                        quantity: {key: _plain(values) for key, values in vars(found).items()}
+                        quantity: {key: plain(values) for key, values in vars(found).items()}
                         for quantity, found in quantities.items()
                     },
                 }
@@ -122,13 +127,13 @@ def judge(run: Run, collection: Collection, horizon: int, every: int) -> Report:
 
 def _rewards(foresight: Foresight) -> Mapping[str, Any]:
     return {
-        "error": _plain(foresight.error()),
-        "constant_error": _plain(foresight.real.std(0)),
-        "correlation_of_returns": _plain(foresight.correlation()),
+        "error": plain(foresight.error()),
+        "constant_error": plain(foresight.real.std(0)),
+        "correlation_of_returns": plain(foresight.correlation()),
     }
 
 
-def _plain(values: Array | None) -> list[float | None] | None:
+def plain(values: Array | None) -> list[float | None] | None:
     """Return numbers that JSON knows."""
     if values is None:
         return None

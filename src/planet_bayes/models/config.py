@@ -11,7 +11,7 @@ from planet_bayes.errors import ConfigError
 Activation = Literal["relu", "elu", "silu"]
 LatentNoise = Literal["independent", "shared", "mean"]
 BeliefKind = Literal["sample", "mean"]
-OTHER_TERMS = ("total", "observation", "kl", "kl_nats")
+OTHER_TERMS = ("total", "observation", "kl", "kl_nats", "total_correlation")
 """Terms of the objective that are not heads."""
 
 
@@ -98,9 +98,14 @@ class LossConfig:
     decode_fraction: float = 1.0
     """Fraction of its frames, picked at random, that each member decodes. The observation loss
     keeps its expectation."""
+    total_correlation: float = 0.0
+    """Weight of the total correlation of the stochastic state's dimensions, in nats. It makes them
+    independent of each other over the states of a batch, as in β-TCVAE. Of several processes, each
+    estimates it from its part of the batch."""
 
     def __post_init__(self) -> None:
         at_least(self, "loss", 0, "free_nats", "reward_scale", "observation_scale")
+        at_least(self, "loss", 0, "total_correlation")
         if self.kl_balance is not None:
             between(self, "loss", 0, 1, "kl_balance")
         if not 0 < self.decode_fraction <= 1:

@@ -220,14 +220,21 @@ class WorldModel(nn.Module):
             filtered.posterior, filtered.prior, config.free_nats, config.kl_balance
         )
         complexity = losses.masked_mean(trained, batch.mask)
-        return {
-            "total": _sum(observation) + _sum(heads) + complexity,
-            "observation": _sum(observation),
+        terms = {
+            "total": losses.summed(observation) + losses.summed(heads) + complexity,
+            "observation": losses.summed(observation),
             **(observation if len(observation) > 1 else {}),
             **heads,
             "kl": complexity,
             "kl_nats": losses.masked_mean(plain, batch.mask),
         }
+        if config.total_correlation:
+            nats = losses.total_correlation(
+                filtered.stoch, filtered.posterior, batch.mask, generator
+            )
+            terms["total"] = terms["total"] + config.total_correlation * nats
+            terms["total_correlation"] = nats.detach()
+        return terms
 
     def _observation_losses(
         self,
@@ -267,7 +274,7 @@ class WorldModel(nn.Module):
             name: sense.error(flat, inputs[name].unsqueeze(0), index, weight) * sense.loss_weight
             for name, sense in self._senses().items()
         }
-        return -_sum(errors).view(particles, rows)
+        return -losses.summed(errors).view(particles, rows)
 
     # Imagination.
 
@@ -282,13 +289,6 @@ class WorldModel(nn.Module):
     def rollout(self, belief: Belief, actions: Tensor, noise: Tensor | None) -> Tensor:
         """Return features ``[H, P, N, D + S]`` of actions ``[H, N, A]`` from ``belief``."""
         return self.rssm.imagine_steps(self.weights(), belief, actions, noise)
-
-
-def _sum(terms: Mapping[str, Tensor]) -> Tensor:
-    first, *rest = terms.values()
-    for term in rest:
-        first = first + term
-    return first
 
 
 def _known(registry: Mapping[str, Any], what: str, name: str) -> Any:

@@ -13,7 +13,7 @@ from planet_bayes.config import Config
 from planet_bayes.envs import make_env
 from planet_bayes.planner import Diagnostics
 from planet_bayes.rng import integer_seed, torch_stream
-from planet_bayes.training.collect import never, play
+from planet_bayes.training.collect import Recorder, never, play
 from planet_bayes.training.plan_record import PlanRecord
 
 
@@ -25,6 +25,7 @@ def evaluate_agent(
     should_stop: Callable[[], bool] = never,
     env: gymnasium.Env[Any, Any] | None = None,
     plans: PlanRecord | None = None,
+    recorder: Recorder | None = None,
 ) -> list[float]:
     """Return the returns of noise-free episodes.
 
@@ -37,6 +38,7 @@ def evaluate_agent(
         env: An environment to play all episodes in, one after the other. None: the episodes are
             played at the same time, in fresh environments, and planned as one batch.
         plans: Where to record the numbers of the plans.
+        recorder: Where to record the first episode.
     """
 
     def on_step(observations: list[Prepared], carry: Carry, diagnostics: Diagnostics) -> None:
@@ -49,10 +51,13 @@ def evaluate_agent(
     ]
     generator = torch_stream(config.seed, "evaluate-agent", starts, device=agent.device)
     if env is not None:
-        return [play([env], agent, [seed], generator, should_stop, on_step)[0] for seed in seeds]
+        return [
+            play([env], agent, [seed], generator, should_stop, on_step, recorded)[0]
+            for seed, recorded in zip(seeds, [recorder, *[None] * episodes], strict=False)
+        ]
     with contextlib.ExitStack() as stack:
         envs: list[gymnasium.Env[Any, Any]] = [
             stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
             for _ in range(episodes)
         ]
-        return play(envs, agent, seeds, generator, should_stop, on_step)
+        return play(envs, agent, seeds, generator, should_stop, on_step, recorder)

@@ -20,6 +20,7 @@ from planet_bayes.errors import EnvError, NumericalError
 from planet_bayes.planner import PlannerError
 from planet_bayes.training import weights
 from planet_bayes.training.collect import (
+    Recorder,
     Stopped,
     collect_episode,
     episode_streams,
@@ -38,7 +39,9 @@ from planet_bayes.training.events import (
     VideoWritten,
 )
 from planet_bayes.training.overlap import CollectorError
+from planet_bayes.training.plan_record import PlanRecord
 from planet_bayes.training.session import Session
+from planet_bayes.training.showing import show_evaluation
 from planet_bayes.training.video import film_episode
 
 MAX_SKIPPED_UPDATES = 10
@@ -218,7 +221,11 @@ def evaluate(run: Session) -> dict[str, Any]:
     episodes = run.config.run.evaluation_episodes
     run.report(Evaluating(episodes))
     env = run.env if run.config.run.single_environment else None
-    returns = evaluate_agent(run.config, run.agent, episodes, run.iteration, run.should_stop, env)
+    plans, recorder = PlanRecord(), Recorder()
+    returns = evaluate_agent(
+        run.config, run.agent, episodes, run.iteration, run.should_stop, env, plans, recorder
+    )
+    show_evaluation(run, recorder.episode(), plans)
     return {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
 
 

@@ -10,6 +10,7 @@ import hashlib
 import io
 import json
 import math
+from collections.abc import Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
@@ -85,6 +86,19 @@ class Metrics:
         with self._board():
             self.board._get_file_writer().add_summary(summary, episode)
             self.board.add_image("frame", frames[len(frames) // 2], episode, dataformats="HWC")
+            self.board.flush()
+
+    def show(self, values: Mapping[str, float], episode: int) -> None:
+        """Show numbers in TensorBoard that are not in the rows."""
+        with self._board():
+            for name, value in values.items():
+                self.board.add_scalar(name, value, episode)
+            self.board.flush()
+
+    def add_image(self, name: str, image: NDArray[np.uint8], episode: int) -> None:
+        """Show an image ``[H, W, 3]`` in TensorBoard."""
+        with self._board():
+            self.board.add_image(name, image, episode, dataformats="HWC")
             self.board.flush()
 
     def close(self) -> None:
