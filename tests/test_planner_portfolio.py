@@ -17,6 +17,7 @@ from planet_bayes.planner import (
     PlannerError,
     Portfolio,
     cem,
+    member_portfolio,
     paets,
     plan,
     portfolio,
@@ -352,6 +353,26 @@ def test_what_does_not_fit_is_refused() -> None:
     decaying = portfolio(num_components=8, num_trajectories=500, candidate_decay=0.5)
     with pytest.raises(PlannerError, match="raise num_trajectories or candidate_decay"):
         plan(PointMass(1), None, bounds, decaying, seeded())
+
+
+@pytest.mark.parametrize("method", [portfolio, member_portfolio])
+def test_a_living_mean_is_one_candidate_whatever_the_number_of_warm_candidates(method: Any) -> None:
+    """Copies of a mean that are all elites would shrink its component to a point."""
+    seen: list[Tensor] = []
+
+    class Recorder(PointMass):
+        def imagine(self, state: object, actions: Tensor, generator: Generator) -> Tensor:
+            seen.append(actions[0])
+            return super().imagine(state, actions, generator)
+
+    sizes = {"horizon": 3, "num_components": 2, "num_trajectories": 80, "num_iterations": 3}
+    config, bounds = method(**sizes, warm_candidates=5), Bounds.symmetric(2)
+    previous = plan(PointMass(2), None, bounds, config, seeded(0)).proposal
+    plan(Recorder(2), None, bounds, config, seeded(1), previous=previous)
+    begun: Any = FAMILIES[config.proposal].start(bounds, config, seeded(1), previous, 1)
+    assert begun.alive.any()
+    for mean, alive in zip(begun.modes()[0], begun.alive[0], strict=True):
+        assert sum(torch.equal(one, mean) for one in seen[0]) == int(alive)
 
 
 def test_it_runs_with_every_other_setting() -> None:

@@ -58,7 +58,8 @@ class PlannerConfig:
     warm_candidates: int = 0
     """Number of candidates of the first iteration that are component means instead of samples:
     each mean in turn, the heaviest of the previous plan first, again and again. At least half of
-    the candidates are samples. Densities are computed as if all were."""
+    the candidates are samples. Densities are computed as if all were. A portfolio has its means
+    among the candidates of every iteration, and ignores this."""
     keep_elites: int = 0
     """Number of best candidates that an iteration passes on to the next, in place of samples. At
     least half of the candidates are samples. Densities are computed as if all were."""

@@ -93,7 +93,8 @@ class Proposal(Protocol):
     def modes(self) -> Tensor:
         """Return one valid sequence per component, ``[B, M, H, A]``, that is worth a try.
 
-        With ``warm_candidates`` these are among the candidates of the first iteration.
+        With ``warm_candidates`` these are among the candidates of the first iteration, unless the
+        proposal has an attribute ``samples_modes`` that is true: `sample` then returns them.
         """
         ...
 

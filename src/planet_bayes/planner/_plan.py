@@ -228,8 +228,12 @@ def _selected(candidates: Tensor, index: Tensor) -> Tensor:
 def _warm_candidates(
     current: Proposal, previous: Proposal | None, config: PlannerConfig
 ) -> Tensor | None:
-    """Return the modes ``[B, n, H, A]`` that are among the first candidates, n as set."""
-    if not config.warm_candidates:
+    """Return the modes ``[B, n, H, A]`` that are among the first candidates, n as set.
+
+    None if the samples contain the modes. Several copies of one mode that are all elites would
+    shrink the proposal to it.
+    """
+    if not config.warm_candidates or getattr(current, "samples_modes", False):
         return None
     modes = current.modes()
     if previous is not None and config.warm_start:

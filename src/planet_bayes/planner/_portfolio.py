@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import torch
 from torch import Generator, Tensor
@@ -43,8 +43,7 @@ NEW_STD = 1.0
 """Least std of a new component in units of half the range; one that goes on has ``initial_std``."""
 RENEWAL = 4
 """Control steps from one new component to the next."""
-GOLDEN_RATIO = 0.6180339887498949
-NOBODY = -1
+GOLDEN_RATIO, NOBODY = 0.6180339887498949, -1
 
 
 @dataclass(frozen=True)
@@ -73,6 +72,7 @@ class Portfolio:
     """Std of a component that continues a plan, in units of half the action range."""
     control_steps: int = 0
     """Control steps since the start of the episode."""
+    samples_modes: ClassVar[bool] = True  # so ``warm_candidates`` has no effect
 
     @property
     def log_weights(self) -> Tensor:
