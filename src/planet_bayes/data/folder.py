@@ -82,6 +82,11 @@ class RunFolder:
         """Its figure."""
         return self.path / "confidence.png"
 
+    @property
+    def explanation(self) -> Path:
+        """The page of `planet-bayes explain`."""
+        return self.path / "explain.html"
+
     def video(self, iteration: int) -> Path:
         """Return the film of an iteration."""
         return self.videos / f"episode-{iteration:05d}.mp4"
