@@ -6,8 +6,10 @@ function header() {
   element("title").textContent = `${run.task}: what the agent believes`;
   const goal = run.description ? `Task: ${run.description.charAt(0).toLowerCase()}${run.description.slice(1)}. ` : "";
   element("lead").textContent = `${goal}At every step the agent updates its belief from what it sees, imagines ${run.horizon} steps ahead with ${run.members === 1 ? "its model" : `each of its ${run.members} models`}, and acts on the plan it likes best. Drag the slider, or press ← → and space: everything below shows the same moment.`;
-  const list = [[number(run.return, 4), run.acted ? `return, ${run.title}` : `return of the ${run.title}`, true]];
-  for (const [name, known] of Object.entries(run.baselines)) list.push([`${number(known.mean)} ± ${number(known.std)}`, `${name} actions, ${known.episodes} episodes`]);
+  const size = Math.abs(run.return);
+  const plain = (value) => value.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : 2);
+  const list = [[plain(run.return), run.acted ? `return, ${run.title}` : `return of the ${run.title}`, true]];
+  for (const [name, known] of Object.entries(run.baselines)) list.push([`${plain(known.mean)} ± ${plain(known.std)}`, `${name} actions, ${known.episodes} episodes`]);
   list.push([String(run.steps), "steps"]);
   if (run.members > 1 || run.sure.calibrated) list.push([`${run.sure.left.length} of ${run.sure.known}`, `steps left the ${run.sure.calibrated ? "calibrated" : "members'"} band`]);
   facts(list);
@@ -24,7 +26,7 @@ function bar() {
   page.panels.push((step) => {
     const seconds = run.period ? ` · ${(step * run.period).toFixed(2)} s` : "";
     const marked = left.includes(step) ? " · ▾ band left" : "";
-    const text = `step ${step} of ${run.steps - 1}${seconds}${marked}\nreward ${number(run.reward.at(step))} · action ${run.action.at(step + 1).slice(0, 3).map((one) => one.toFixed(2)).join(", ")}${run.actions > 3 ? " …" : ""}`;
+    const text = `step ${step} of ${run.steps - 1}${seconds}${marked} \nreward ${number(run.reward.at(step))} · action ${run.action.at(step + 1).slice(0, 3).map((one) => one.toFixed(2)).join(", ")}${run.actions > 3 ? " …" : ""}`;
     element("now").textContent = text;
     element("time").setAttribute("aria-valuetext", text);
   });
@@ -54,7 +56,7 @@ function cut(made, image, step, member, place) {
 function sawImages() {
   const target = element("saw-images");
   if (run.frames) {
-    const picture = tile("large real", "the environment (the agent does not see it)");
+    const picture = tile("large real", "not seen by the agent");
     target.append(picture.figure);
     page.panels.push((step) => show(picture.made, run.frames[step]));
   }
@@ -94,6 +96,18 @@ function strips() {
   }
 }
 
+// What is measured now, beside the mean of what the members reconstruct.
+function valueTable(step) {
+  const table = element("values");
+  table.replaceChildren(row("th", [{ text: "now" }, "seen", "decoded", "± std"]));
+  for (const { vector, label, index } of entries(run)) {
+    const values = range(run.members).map((member) => vector.decoded.at(step, member, index));
+    const mean = values.reduce((sum, one) => sum + one, 0) / values.length;
+    const spread = Math.sqrt(values.reduce((sum, one) => sum + (one - mean) ** 2, 0) / Math.max(1, values.length - 1));
+    table.append(row("td", [{ text: label }, ...[vector.real.at(step, index), mean, spread].map((one) => one.toFixed(2))]));
+  }
+}
+
 function views() {
   sawImages();
   strips();
@@ -108,6 +122,7 @@ function views() {
   if (sensed) expects.push("From the dotted line on, each thin line is what one member imagines if the plan is followed; the thick line is what really happened.");
   element("expects-how").textContent = expects.join(" ");
   if (sensed) {
+    page.panels.push(valueTable);
     jumps(chart("traces", () => tracesFigure(run), "cursor"));
     chart("fan", (step) => fanFigure(run, step));
   }
@@ -118,32 +133,37 @@ function views() {
 
 // Plans.
 
-const STATES = { kept: "kept", alive: "alive", dead: "dead (weight < 0.05)" };
+const STATES = { kept: "kept", alive: "alive", dead: "dead (< 0.05)" };
 
 function why(step) {
   const { weight, value, heaviest, dead, merged } = run.plans;
   const kept = heaviest[step];
-  const better = range(run.components).filter((one) => !dead[step][one] && value.at(step, one) > value.at(step, kept)).length;
-  const copies = range(run.components).filter((one) => merged[step][one] >= 0).length;
-  const gone = dead[step].filter(Boolean).length;
-  const verb = run.acted ? "Executed" : "It would execute";
+  const others = range(run.components).filter((one) => one !== kept);
+  const better = others.filter((one) => !dead[step][one] && value.at(step, one) > value.at(step, kept)).length;
+  const counts = [
+    [others.filter((one) => merged[step][one] === kept).length, "merged with it"],
+    [others.filter((one) => merged[step][one] >= 0 && merged[step][one] !== kept).length, "merged with each other"],
+    [others.filter((one) => !dead[step][one] && merged[step][one] < 0).length, "apart from it"],
+    [others.filter((one) => dead[step][one]).length, "dead"],
+  ].filter(([count]) => count > 0).map(([count, text]) => `${count} ${text}`);
   const what = { mean: "the first action of its mean", sample: "an action sampled from the mixture", best: "the first action of the best candidate" }[run.execute];
-  if (run.components === 1) return `${verb}: ${what}. There is one component; its imagined return is ${number(value.at(step, kept))}.`;
-  const rank = better === 0 ? "the best" : `${better} living one${better === 1 ? " is" : "s are"} higher`;
-  return `${verb}: ${what}. Component ${kept + 1} is kept because it is the heaviest: weight ${weight.at(step, kept).toFixed(2)}, imagined return ${number(value.at(step, kept))} (${rank}). ${copies} merged, ${gone} dead.`;
+  const verb = run.acted ? "is kept" : "would be kept";
+  if (run.components === 1) return `There is one component. Executed: ${what}; its imagined return is ${number(value.at(step, kept))}.`;
+  const rank = better === 0 ? "the best" : `${better} living ${better === 1 ? "one is" : "ones are"} higher`;
+  return `Component ${kept + 1} ${verb} because it is the heaviest: weight ${weight.at(step, kept).toFixed(2)}, imagined return ${number(value.at(step, kept), 4)} (${rank}). Executed: ${what}. Others: ${counts.join(", ")}.`;
 }
 
 function componentTable(step) {
   const { weight, value, returns, merged } = run.plans;
   const table = element("components");
-  table.replaceChildren(row("th", ["#", { text: "weight" }, "value", ...range(run.members).map((one) => `member ${one + 1}`), { text: "state" }]));
+  table.replaceChildren(row("th", ["#", { text: "weight" }, { text: "state" }, "value", ...range(run.members).map((one) => `m. ${one + 1}`)]));
   for (const index of range(run.components)) {
     const state = componentState(run, step, index);
     const share = weight.at(step, index);
     const fill = make("i", { style: `width: ${(100 * share).toFixed(0)}%` });
     const meter = make("span", {}, make("span", { class: "meter" }, fill), share.toFixed(2));
     const named = state === "merged" ? `merged with ${merged[step][index] + 1}` : STATES[state];
-    const cells = [String(index + 1), { text: meter }, number(value.at(step, index)), ...returns.at(step, index).map((one) => number(one)), { text: named }];
+    const cells = [String(index + 1), { text: meter }, { text: named }, number(value.at(step, index), 4), ...returns.at(step, index).map((one) => number(one))];
     table.append(row("td", cells, state));
   }
 }
@@ -183,7 +203,7 @@ function mapFigure(step) {
   for (const index of range(run.components)) {
     if (componentState(run, step, index) === "dead") continue;
     const points = range(run.horizon + 1).map((one) => view.futures.at(step, index, one));
-    traces.push({ x: column(points, 0), y: column(points, 1), mode: "lines", line: { ...componentStyle(run, step, index), color: colour(componentState(run, step, index) === "kept" ? "alarm" : "soft") }, hoverinfo: "skip", name: `component ${index + 1}` });
+    traces.push({ x: column(points, 0), y: column(points, 1), mode: "lines", line: { ...componentStyle(run, step, index), color: colour(componentState(run, step, index) === "kept" ? "accent" : "soft") }, hoverinfo: "skip", name: `component ${index + 1}` });
   }
   traces.push({ x: [x[step]], y: [y[step]], mode: "markers", marker: { size: 17, color: "rgba(0,0,0,0)", line: { width: 3, color: colour("ink") } }, hoverinfo: "skip", name: "now" });
   const share = view.share.map((one) => `${(100 * one).toFixed(0)} % of the variance`);
