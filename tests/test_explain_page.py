@@ -205,8 +205,7 @@ def test_dark_print_and_phone_keep_the_charts(sensors: Path, shown: Browser) -> 
     assert len(shown.page.pdf(format="A4")) > 10_000
     shown.page.emulate_media(color_scheme="light", media="screen")
     shown.page.set_viewport_size({"width": 390, "height": 800})
-    shown.page.wait_for_timeout(300)
-    assert shown.get("document.documentElement.scrollWidth") <= 390
+    shown.until("document.documentElement.scrollWidth <= 390")
     tops = shown.get(
         "['saw', 'expects', 'plans', 'sure', 'latent', 'probe', 'run'].map("
         "(id) => document.getElementById(id).getBoundingClientRect().top)"

@@ -78,6 +78,9 @@ function entries(run) {
   return run.vectors.flatMap((vector) => vector.labels.map((label, index) => ({ vector, label, index })));
 }
 
+// The last step of an episode that is over.
+const within = (run, step) => Math.min(step, run.steps - 1);
+
 const column = (rowsOf, index) => rowsOf.map((one) => one[index]);
 
 function tracesFigure(run) {

@@ -13,7 +13,7 @@ from planet_bayes.data.rows import read_metrics
 from planet_bayes.diagnostics.explain.images import data_uri, packed, sheet
 from planet_bayes.diagnostics.explain.latent import probe, projection
 from planet_bayes.diagnostics.explain.outlook import Outlook, View, futures, outlook
-from planet_bayes.diagnostics.explain.source import Scene
+from planet_bayes.diagnostics.explain.source import Scene, baselines
 from planet_bayes.envs import TASKS
 from planet_bayes.models import Modality, Vector
 from planet_bayes.runs import Run
@@ -31,6 +31,7 @@ def explained(run: Run, scene: Scene, command: str) -> Plain:
     ahead = outlook(run.agent, scene.recording)
     return {
         **episode_facts(run, scene, ahead),
+        "baselines": baseline_facts(run, scene.recording.acted),
         "latent": _latent(run, scene),
         "probe": _probe(run, scene),
         "settings": _settings(run),
@@ -52,7 +53,6 @@ def episode_facts(run: Run, scene: Scene, ahead: Outlook) -> Plain:
         "trained": run.trained_episodes,
         "title": scene.title,
         "return": float(episode.reward.sum(dtype=np.float64)),
-        "baselines": {name: _summary(values) for name, values in scene.baselines.items()},
         "acted": recording.acted,
         "complete": recording.complete,
         "steps": len(moments),
@@ -75,7 +75,14 @@ def episode_facts(run: Run, scene: Scene, ahead: Outlook) -> Plain:
     }
 
 
-def _summary(values: list[float]) -> Plain:
+def baseline_facts(run: Run, played: bool) -> Plain:
+    """Return mean and std of the returns of simple policies."""
+    found = baselines(run, played)
+    return {name: summary(values) for name, values in found.items()}
+
+
+def summary(values: list[float]) -> Plain:
+    """Return mean and std of some returns."""
     return {"mean": float(np.mean(values)), "std": float(np.std(values)), "episodes": len(values)}
 
 

@@ -10,6 +10,8 @@ from typing import Any
 
 FOLDER = "pages"
 """Of the template, the style and the scripts, in the package."""
+SHARED = ("page.js", "charts.js", "images.js")
+"""Scripts of all pages."""
 
 
 def page(document: dict[str, Any], kind: str) -> str:
@@ -24,7 +26,7 @@ def page(document: dict[str, Any], kind: str) -> str:
         # No text of a run may end the element that holds it.
         "data": figures.replace("<", "\\u003c"),
         "plotly": get_plotlyjs(),
-        "script": part("page.js") + part("charts.js") + part(f"{kind}.js"),
+        "script": "".join(map(part, (*SHARED, f"{kind}.js"))),
     }
     return re.sub(r"\{\{(\w+)\}\}", lambda match: parts[match[1]], part("frame.html"))
 

@@ -114,7 +114,7 @@ class Moments:
         found = np.full((steps, count), -1)
         for step in range(steps):
             first = self.heaviest[step]
-            order = sorted(range(count), key=lambda m: (m != first, -self.value[step, m]))  # noqa: B023
+            order = sorted(range(count), key=lambda m: (m != first, -self.value[step, m]))
             apart: list[int] = []
             for one in order:
                 if self.dead[step, one]:
@@ -175,7 +175,9 @@ class Tape:
     def moments(self) -> Moments:
         """Return what was recorded."""
         names = [part.name for part in dataclasses.fields(Moments)]
-        return Moments(**{name: np.stack([getattr(s, name) for s in self._steps]) for name in names})
+        return Moments(
+            **{name: np.stack([getattr(s, name) for s in self._steps]) for name in names}
+        )
 
     @torch.inference_mode()
     def _moment(self, diagnostics: Diagnostics, seconds: float) -> Moments:

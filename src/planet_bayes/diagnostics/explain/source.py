@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -46,8 +46,6 @@ class Scene:
     """Seconds for each action; None: not known."""
     names: tuple[str, ...] = ()
     """Of the entries of the environment's own observation; empty: not known."""
-    baselines: dict[str, list[float]] = field(default_factory=dict)
-    """Returns of simple policies, by name."""
 
 
 def play_start(run: Run, start: int, name: str = "explain", seed: int | None = None) -> Scene:
@@ -60,7 +58,7 @@ def play_start(run: Run, start: int, name: str = "explain", seed: int | None = N
         seed: Root of the randomness; None: that of the run.
     """
     root = run.config.seed if seed is None else seed
-    env, state = _environment(run)
+    env, state = environment(run)
     with contextlib.closing(env):
         rate = env.metadata.get("render_fps")
         recording = play(
@@ -72,13 +70,7 @@ def play_start(run: Run, start: int, name: str = "explain", seed: int | None = N
             state,
         )
         names = state_names(env)
-    return Scene(
-        recording,
-        f"start {start}",
-        1 / rate if rate else None,
-        names,
-        _baselines(run),
-    )
+    return Scene(recording, f"start {start}", 1 / rate if rate else None, names)
 
 
 def follow_stored(run: Run, number: int) -> Scene:
@@ -108,10 +100,10 @@ def _followed(run: Run, path: Path, title: str) -> Scene:
     ordered = {name: episode.observation[name] for name in signature.observation}
     episode = dataclasses.replace(episode, observation=ordered)
     recording = follow(run.agent, episode, torch_stream(run.config.seed, "explain-agent", 0))
-    return Scene(recording, title, baselines=_evaluated(run))
+    return Scene(recording, title)
 
 
-def _environment(run: Run) -> tuple[NamedObservations, str | None]:
+def environment(run: Run) -> tuple[NamedObservations, str | None]:
     """Return the environment, and under which name it returns its whole observation, if it does."""
     sources = run.config.env.sources
     known = next((name for name, source in sources.items() if source == STATE), None)
@@ -161,14 +153,17 @@ def _pictures(env: NamedObservations, run: Run) -> Callable[[], Array | None]:
     return picture
 
 
-def _baselines(run: Run) -> dict[str, list[float]]:
-    """Return what `planet-bayes evaluate` found; else, for tasks that are simulated, play them."""
+def baselines(run: Run, played: bool) -> dict[str, list[float]]:
+    """Return the returns of simple policies, by name, as `planet-bayes evaluate` found them.
+
+    If it did not, and the agent has ``played`` one of the named tasks, they are played now.
+    """
     found = _evaluated(run)
-    if found or run.config.task not in TASKS:
+    if found or not played or run.config.task not in TASKS:
         return found
     config = run.config
-    played = baseline_returns(config.task, config.env, BASELINE_EPISODES, config.seed)
-    return {str(policy): values for policy, values in played.items()}
+    made = baseline_returns(config.task, config.env, BASELINE_EPISODES, config.seed)
+    return {str(policy): values for policy, values in made.items()}
 
 
 def _evaluated(run: Run) -> dict[str, list[float]]:
