@@ -34,6 +34,7 @@ function summaryOf(run, now) {
   const states = range(run.components).map((index) => componentState(run, step, index));
   const count = (name) => states.filter((one) => one === name).length;
   const kept = run.plans.heaviest[step];
+  if (run.components === 1) return `There is one component; its imagined return is ${number(run.plans.value.at(step, kept), 4)}.`;
   return `Component ${kept + 1} is kept: weight ${run.plans.weight.at(step, kept).toFixed(2)}, imagined return ${number(run.plans.value.at(step, kept), 4)}. Others: ${count("alive")} alive, ${count("merged")} merged, ${count("dead")} dead.`;
 }
 

@@ -29,7 +29,7 @@ function sawImages(run, target) {
     const real = tile("large real", `${image.name}: seen`);
     target.append(real.figure);
     const members = range(run.members).map((member) => tile("member", memberName(member)));
-    target.append(...members.map(({ figure }) => figure));
+    target.append(make("div", { class: "images group" }, ...members.map(({ figure }) => figure)));
     page.panels.push((now) => {
       const step = within(run, now);
       show(real.made, image.frames[step]);
