@@ -17,6 +17,7 @@ from planet_bayes.diagnostics.explain.images import packed, sheet, unpacked
 from planet_bayes.diagnostics.explain.outlook import outlook
 from planet_bayes.diagnostics.explain.recording import Moments, follow, play
 from planet_bayes.diagnostics.watching import calibration_of, watch_run
+from planet_bayes.errors import EnvError
 from planet_bayes.models import Vector
 from planet_bayes.runs import Run
 from planet_bayes.types import Episode
@@ -125,6 +126,30 @@ def test_an_episode_that_is_followed_gives_the_beliefs_of_the_one_that_was_playe
     apart = follow(run.agent, other, torch.Generator().manual_seed(1)).moments
     assert np.array_equal(apart.features[0], played.moments.features[0])
     assert not np.array_equal(apart.features[5], played.moments.features[5])
+
+
+def test_a_filter_without_a_posterior_has_no_surprise(run: Run, folder: Path) -> None:
+    config = replaced(run.config, agent={"belief": "importance"})
+    weighted = runs.load_run(folder, device="cpu", changed=config)
+    made = document.explained(weighted, source.play_start(weighted, 0), "")
+    assert made["sure"]["surprise"] is None
+    assert made["sure"]["alarm"] == []
+
+
+def test_a_picture_is_small_and_may_be_missing(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    env, _ = source.environment(run)
+    wide = np.zeros((300, 600, 3), np.uint8)
+    monkeypatch.setattr(env, "render", lambda: wide, raising=False)
+    shown = source.pictures(env, run)()
+    assert shown is not None
+    assert shown.shape == (64, 128, 3)
+
+    def fail() -> None:
+        raise EnvError("no screen")
+
+    monkeypatch.setattr(env, "render", fail)
+    recording = play(env, run.agent, 7, torch.Generator(), source.pictures(env, run))
+    assert recording.frames is None
 
 
 def test_a_long_episode_is_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -40,7 +40,7 @@ function valueTable(step) {
     const values = range(run.members).map((member) => vector.decoded.at(step, member, index));
     const mean = values.reduce((sum, one) => sum + one, 0) / values.length;
     const spread = Math.sqrt(values.reduce((sum, one) => sum + (one - mean) ** 2, 0) / Math.max(1, values.length - 1));
-    table.append(row("td", [{ text: label }, ...[vector.real.at(step, index), mean, spread].map((one) => one.toFixed(2))]));
+    table.append(row("td", [{ text: label }, ...[vector.real.at(step, index), values.includes(null) ? null : mean, values.includes(null) ? null : spread].map((one) => (one === null ? null : one.toFixed(2)))]));
   }
 }
 

@@ -8,7 +8,8 @@ function tile(kind, caption) {
 function show(made, address) {
   made.classList.toggle("over", address === null);
   made.style.backgroundImage = address === null ? "" : `url(${address})`;
-  made.style.backgroundSize = "100% 100%";
+  made.style.backgroundSize = "contain";
+  made.style.backgroundPosition = "center";
 }
 
 // One tile of a sheet with a row for each member.

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from planet_bayes.agent import Agent
+from planet_bayes.confidence.monitor import over_members
 from planet_bayes.diagnostics.explain.recording import Moments, Recording
 from planet_bayes.diagnostics.watching import realised
 from planet_bayes.models.kernels.mean_path import mean_path
@@ -109,8 +110,8 @@ def outlook(agent: Agent, recording: Recording) -> Outlook:
 
 def _expectation(rewards: Array, recording: Recording) -> Expectation:
     members = rewards.cumsum(-1)  # [T, P, H]
-    mean = members.mean(1)
-    std = members.std(1, ddof=1) if members.shape[1] > 1 else np.zeros_like(mean)
+    predicted = over_members(members.swapaxes(0, 1)[..., None])
+    mean, std = predicted.mean[..., 0], predicted.std[..., 0]  # [T, H]
     earned = recording.episode.reward.astype(np.float64)
     real = realised(earned, [], mean.shape[1])[:-1, :, 1]
     moments = recording.moments

@@ -140,7 +140,7 @@ class Recording:
     complete: bool
     """Whether the episode ended, and was not cut at `MAX_STEPS`."""
     frames: Array | None = None
-    """Pictures of the environment ``[T + 1, S, S, 3]``; None: there are none."""
+    """Pictures of the environment ``[T + 1, height, width, 3]``; None: there are none."""
     states: Array | None = None
     """The environment's own observations, flat, ``[T + 1, K]``; None: not known."""
 
@@ -265,7 +265,7 @@ def play(
         tape.moments(),
         acted=True,
         complete=terminated or truncated,
-        frames=_stacked(frames),
+        frames=_stacked(frames) if len(frames) == len(recorder.rewards) else None,
         states=_stacked(states),
     )
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import cv2
 import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
@@ -66,7 +67,7 @@ def play_start(run: Run, start: int, name: str = "explain", seed: int | None = N
             run.agent,
             integer_seed(root, f"{name}-environment", start),
             torch_stream(root, f"{name}-agent", start),
-            _pictures(env, run),
+            pictures(env, run),
             state,
         )
         names = state_names(env)
@@ -105,17 +106,17 @@ def _followed(run: Run, path: Path, title: str) -> Scene:
 
 def environment(run: Run) -> tuple[NamedObservations, str | None]:
     """Return the environment, and under which name it returns its whole observation, if it does."""
-    sources = run.config.env.sources
-    known = next((name for name, source in sources.items() if source == STATE), None)
+    config = run.config.env
+    known = next((name for name, source in config.sources.items() if source == STATE), None)
+    if known is None and STATE not in config.sources:
+        more = dataclasses.replace(config, observation=(*config.observation, STATE))
+        with contextlib.suppress(EnvError, ConfigError):  # it may have no state of a fixed size
+            env = make_env(run.config.task, more)
+            return env, STATE if state_names(env) else None
     try:
-        env = run.make_env()
+        return run.make_env(), known
     except (EnvError, ConfigError) as error:
         raise EnvError(f"{error} {WITHOUT}") from error
-    if known is not None or STATE in sources or not state_names(env):
-        return env, known
-    more = dataclasses.replace(run.config.env, observation=(*run.config.env.observation, STATE))
-    env.close()
-    return make_env(run.config.task, more), STATE
 
 
 def state_names(env: NamedObservations) -> tuple[str, ...]:
@@ -134,7 +135,7 @@ def state_names(env: NamedObservations) -> tuple[str, ...]:
     return tuple(names) if len(names) <= MAX_STATES else ()
 
 
-def _pictures(env: NamedObservations, run: Run) -> Callable[[], Array | None]:
+def pictures(env: NamedObservations, run: Run) -> Callable[[], Array | None]:
     """Return a function that renders the environment, until that fails."""
     modalities = run.agent.signature.observation.values()
     works = all(modality.dtype != np.uint8 for modality in modalities)
@@ -148,7 +149,11 @@ def _pictures(env: NamedObservations, run: Run) -> Callable[[], Array | None]:
         except EnvError:
             works = False
             return None
-        return frame[:: -(-frame.shape[0] // PICTURE_SIZE), :: -(-frame.shape[1] // PICTURE_SIZE)]
+        scale = PICTURE_SIZE / max(frame.shape[:2])
+        if scale >= 1:
+            return frame
+        height, width = (max(1, round(scale * side)) for side in frame.shape[:2])
+        return np.asarray(cv2.resize(frame, (width, height), interpolation=cv2.INTER_AREA))
 
     return picture
 
