@@ -20,6 +20,8 @@ FLAGS = (
     *("--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run"),
     *("--disable-background-networking", "--disable-component-update", "--disable-sync"),
 )
+TIMEOUT_MS = 180_000
+"""A page of megabytes takes long to load on a machine that is busy."""
 NEEDS_BROWSER = pytest.mark.skipif(
     CHROMIUM is None, reason="there is no Chromium; scripts/chromium.sh installs it"
 )
@@ -90,6 +92,7 @@ def browser(**options: Any) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=CHROMIUM, args=list(FLAGS))
         context = chromium.new_context(**options)
+        context.set_default_timeout(TIMEOUT_MS)
         try:
             yield Browser(context.new_page())
         finally:
