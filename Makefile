@@ -7,12 +7,12 @@ ARGS ?=
 QUIETLY := -q --disable-pip-version-check --no-compile -c constraints.txt
 INSTALL := $(BIN)/python -m pip install $(QUIETLY)
 
-.PHONY: train test types tests docs tables setup rendering format slow clean
+.PHONY: train test types tests docs tables setup rendering browser format slow clean
 
 train: setup
 	$(BIN)/planet-bayes train --preset quick $(ARGS)
 
-test: setup
+test: setup browser
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	@$(MAKE) --no-print-directory -j 2 types tests
@@ -59,6 +59,9 @@ $(VENV)/.docs-installed: $(VENV)/.installed
 
 rendering: $(VENV)/.installed
 	@sh scripts/rendering.sh $(BIN)/python
+
+browser:
+	@sh scripts/chromium.sh
 
 clean:
 	rm -rf $(VENV) build src/*.egg-info src/planet_bayes/models/kernels/*.so .mypy_cache .pytest_cache .ruff_cache

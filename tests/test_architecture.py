@@ -33,7 +33,8 @@ ALLOWED = {
     "training": {"agent", "config", "data", "envs", "models", "planner", *BASE},
     "runs": {"agent", "confidence", "config", "data", "envs", "training", *BASE},
     "diagnostics": {
-        *("agent", "confidence", "config", "data", "envs", "models", "runs", "training", *BASE),
+        *("agent", "confidence", "config", "data", "envs", "models", "planner", "runs"),
+        *("training", *BASE),
     },
     "results": {"config", "data", "envs", "errors"},
     "sweep": {"config", "data", "errors", "plugins", "results"},

@@ -7,6 +7,7 @@ EXTRAS = {
     "suite": ("dm_control", "mujoco", "shimmy"),
     "video": ("imageio", "imageio_ffmpeg", "PIL"),
     "results": ("matplotlib",),
+    "pages": ("plotly", "PIL"),
     "cluster": ("ray",),
 }
 """Modules by extra, as pyproject.toml declares them."""

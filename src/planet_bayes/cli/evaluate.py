@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -17,6 +16,7 @@ from rich.table import Table
 
 if TYPE_CHECKING:
     from planet_bayes.config import Config
+    from planet_bayes.envs import Policy
     from planet_bayes.runs import Run
 
 BASELINE_EPISODES = 10
@@ -94,18 +94,11 @@ def _plans(components: int, result: dict[str, Any]) -> str:
     )
 
 
-def _baselines(config: Config) -> dict[str, list[float]]:
-    """Return the returns of simple policies, in the cheapest version of the environment."""
-    from planet_bayes.envs import TASKS, Policy, random_return
+def _baselines(config: Config) -> dict[Policy, list[float]]:
+    """Return the returns of simple policies."""
+    from planet_bayes.envs import baseline_returns
 
-    env = config.env
-    if config.task in TASKS:
-        env = dataclasses.replace(env, observation=("state",), sensors=())
-    policies: tuple[Policy, ...] = ("random", "zero")
-    return {
-        policy: random_return(config.task, env, BASELINE_EPISODES, config.seed, policy)
-        for policy in policies
-    }
+    return baseline_returns(config.task, config.env, BASELINE_EPISODES, config.seed)
 
 
 def _film(run: Run, path: Path, console: Console) -> None:

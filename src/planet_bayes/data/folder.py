@@ -102,6 +102,11 @@ class RunFolder:
         """The figure of `planet-bayes predict --traversal`."""
         return self.path / "traversal.png"
 
+    @property
+    def explanation(self) -> Path:
+        """The page of `planet-bayes explain`."""
+        return self.path / "explain.html"
+
     def episode(self, number: int) -> Path:
         """Return the file of an episode."""
         return episode_file(self.episodes, number)

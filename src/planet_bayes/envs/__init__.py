@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from planet_bayes.lazy import exports
 
 if TYPE_CHECKING:
-    from planet_bayes.envs.baselines import Policy, random_return
+    from planet_bayes.envs.baselines import Policy, baseline_returns, random_return
     from planet_bayes.envs.config import EnvConfig
     from planet_bayes.envs.make import TaskInfo, describe_tasks, make_env
     from planet_bayes.envs.observations import NamedObservations
@@ -28,6 +28,7 @@ __all__ = [
     "TaskInfo",
     "TaskSpec",
     "ToyReach",
+    "baseline_returns",
     "describe_tasks",
     "make_env",
     "random_return",
@@ -36,7 +37,7 @@ __all__ = [
 __getattr__, __dir__ = exports(
     __name__,
     {
-        "baselines": ("Policy", "random_return"),
+        "baselines": ("Policy", "baseline_returns", "random_return"),
         "config": ("EnvConfig",),
         "make": ("TaskInfo", "describe_tasks", "make_env"),
         "observations": ("NamedObservations",),

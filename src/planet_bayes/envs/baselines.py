@@ -1,5 +1,6 @@
 """Returns of random and of zero actions: baselines for learned agents."""
 
+import dataclasses
 from contextlib import closing
 from typing import Literal
 
@@ -7,6 +8,7 @@ import numpy as np
 
 from planet_bayes.envs.config import EnvConfig
 from planet_bayes.envs.make import make_env
+from planet_bayes.envs.tasks import TASKS
 from planet_bayes.errors import ConfigError
 from planet_bayes.rng import integer_seed, numpy_stream
 
@@ -54,3 +56,20 @@ def random_return(
                 ended = terminated or truncated
             returns.append(total)
     return returns
+
+
+def baseline_returns(
+    task: str, config: EnvConfig, episodes: int, seed: int
+) -> dict[Policy, list[float]]:
+    """Return the returns of random and of zero actions, in the cheapest version of a task.
+
+    Args:
+        task: Name of the task.
+        config: Settings of the environment.
+        episodes: How many for each.
+        seed: Root of the randomness.
+    """
+    if task in TASKS:
+        config = dataclasses.replace(config, observation=("state",), sensors=())
+    policies: tuple[Policy, ...] = ("random", "zero")
+    return {policy: random_return(task, config, episodes, seed, policy) for policy in policies}

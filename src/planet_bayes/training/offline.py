@@ -115,35 +115,40 @@ def open_log(folder: Path, signature: Signature) -> Log:
 def logged_episode(path: Path, signature: Signature) -> Episode:
     """Read an episode of a log, with its observations in the order of the signature."""
     episode = read_episode(path, unnamed=next(iter(signature.observation)))
-    problem = _misfit(episode, signature) or _fault(episode)
+    problem = episode_problem(episode, signature, "the environment")
     if problem:
         raise ConfigError(f"offline: {path} {problem}.")
     ordered = {name: episode.observation[name] for name in signature.observation}
     return Episode(ordered, episode.action, episode.reward, episode.terminal)
 
 
-def _misfit(episode: Episode, signature: Signature) -> str:
+def episode_problem(episode: Episode, signature: Signature, owner: str) -> str:
+    """Return why an episode cannot be used with the signature of ``owner``, or nothing."""
+    return _misfit(episode, signature, owner) or _fault(episode)
+
+
+def _misfit(episode: Episode, signature: Signature, owner: str) -> str:
     """Return how an episode differs from the signature, or nothing."""
     if set(episode.observation) != set(signature.observation):
         return (
-            f"has the observations {', '.join(sorted(episode.observation))}, but the environment "
-            f"has {', '.join(sorted(signature.observation))}; see --env.observation"
+            f"has the observations {', '.join(sorted(episode.observation))}, but {owner} has "
+            f"{', '.join(sorted(signature.observation))}; see --env.observation"
         )
     for name, modality in signature.observation.items():
         array = episode.observation[name]
         if array.shape[1:] != modality.shape:
             return (
-                f"has the observation {name!r} of shape {array.shape[1:]}, but that of the "
-                f"environment has {modality.shape}"
+                f"has the observation {name!r} of shape {array.shape[1:]}, but that of "
+                f"{owner} has {modality.shape}"
             )
         if array.dtype != modality.dtype:
             return (
-                f"has the observation {name!r} of type {array.dtype}, but that of the environment "
-                f"is {modality.dtype}"
+                f"has the observation {name!r} of type {array.dtype}, but that of {owner} is "
+                f"{modality.dtype}"
             )
     if episode.action.shape[1] != signature.action.size:
         return (
-            f"has actions of size {episode.action.shape[1]}, but those of the environment have "
+            f"has actions of size {episode.action.shape[1]}, but those of {owner} have "
             f"{signature.action.size}"
         )
     return ""
