@@ -82,6 +82,11 @@ class RunFolder:
         """Its figure."""
         return self.path / "confidence.png"
 
+    @property
+    def requests_figure(self) -> Path:
+        """The figure of `planet-bayes suggest`."""
+        return self.path / "requests.png"
+
     def video(self, iteration: int) -> Path:
         """Return the film of an iteration."""
         return self.videos / f"episode-{iteration:05d}.mp4"
