@@ -10,7 +10,7 @@ import torch
 from model_building import ACTIONS, BOTH, VECTOR, build, make_observations, seeded, signature
 from planet_bayes.agent import Agent, planned_actions
 from planet_bayes.confidence.calibration import Calibration, Surprise, load
-from planet_bayes.confidence.conformal import Bands
+from planet_bayes.confidence.conformal import GAIN, Bands
 from planet_bayes.confidence.monitor import (
     SMOOTHING_STEPS,
     WARM_UP_STEPS,
@@ -31,7 +31,7 @@ HORIZON = TINY_PLANNER.horizon
 def calibration(agent: Agent, threshold: float = 1e9) -> Calibration:
     entries = {"reward": 1, "return": 1, **agent.signature.vector_sizes()}
     one = np.ones((HORIZON, sum(entries.values())))
-    bands = Bands(0.5 * one, 0.1 * one, 1.0 * one, 2.0 * one)
+    bands = Bands(0.5 * one, 1.0 * one, 0.1 * one, 1.0 * one, 2.0 * one)
     return Calibration(0.9, entries, bands, Surprise(0.0, 1.0, threshold, 0.001), 3, 30, "x")
 
 
@@ -132,8 +132,8 @@ def test_bands_widen_with_misses_of_what_was_predicted() -> None:
     assert (tracked.above[0, :, :2] > 0).all()
     assert (tracked.below[0, :, :2] < 0).all()
     # One step ahead seven truths were known, three steps ahead five.
-    np.testing.assert_allclose(tracked.below[0, 0, 0], -7 * 0.3 * 0.05)
-    np.testing.assert_allclose(tracked.below[0, 2, 0], -5 * 0.1 * 0.05)
+    np.testing.assert_allclose(tracked.below[0, 0, 0], -7 * GAIN * 0.05)
+    np.testing.assert_allclose(tracked.below[0, 2, 0], -5 * GAIN * 0.05)
 
 
 def test_unknown_rewards_leave_their_bands_and_sensors_still_move() -> None:
@@ -195,7 +195,7 @@ def test_a_calibration_is_the_same_after_a_file(tmp_path: Path) -> None:
     again = load(path)
     assert dataclasses.replace(again, bands=known.bands) == known
     np.testing.assert_array_equal(again.bands.above, known.bands.above)
-    for damage in ("{", "[]", path.read_text().replace('"format": 1', '"format": 9')):
+    for damage in ("{", "[]", path.read_text().replace('"format": 2', '"format": 9')):
         path.write_text(damage)
         with pytest.raises(RunError, match="calibrate"):
             load(path)

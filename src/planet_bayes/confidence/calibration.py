@@ -13,7 +13,7 @@ import numpy as np
 from planet_bayes.confidence.conformal import Array, Bands
 from planet_bayes.errors import RunError
 
-FORMAT = 1
+FORMAT = 2
 REWARD, RETURN = "reward", "return"
 """Names of the first two quantities. Those of vector observations follow."""
 

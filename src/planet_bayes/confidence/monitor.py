@@ -8,6 +8,7 @@ predicted: decoding them takes longer than planning.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -70,8 +71,12 @@ class Memory:
 
     predictions: tuple[Prediction, ...] = ()
     """Of the last H steps, the newest first."""
+    scales: tuple[Array, ...] = ()
+    """Their units of scores, ``[B, H, K]``; none without a calibration."""
     rewards: tuple[Array, ...] = ()
     """Rewards ``[B]`` of the last H steps, the newest first; NaN: unknown."""
+    recent: Array | None = None
+    """The size of recent errors, ``[B, H, K]``."""
     tracked: Tracked | None = None
     """How far misses have moved the edges of the bands."""
     log_kl: Array | None = None
@@ -81,6 +86,20 @@ class Memory:
     steps: int = 0
     confidence: Confidence | None = None
     """Of the last step; None without a calibration."""
+
+    def without(self, dropped: NDArray[np.bool_]) -> Memory:
+        """Return it without predictions in the environments ``[B]`` where another controller acts.
+
+        They were made for the agent's plan, so what happens says nothing about them.
+        """
+        gone = dropped[:, None, None]
+        return dataclasses.replace(
+            self,
+            predictions=tuple(
+                dataclasses.replace(one, mean=np.where(gone, np.nan, one.mean))
+                for one in self.predictions
+            ),
+        )
 
 
 class Monitor:
@@ -127,54 +146,77 @@ class Monitor:
         horizon = prediction.mean.shape[1]
         history = (earned, *memory.rewards)[:horizon]
         log_kl = log_surprise(self.model, belief, posterior)
-        tracked, surprise, confidence = None, None, None
-        if self.calibration is not None:
-            tracked = memory.tracked or untracked(prediction.mean.shape)
-            if memory.predictions:
-                seen = [observation[name].numpy(force=True) for name in self._vectors]
-                scores = self._scores(memory.predictions, history, seen)
-                tracked = tracked.moved(scores, self.calibration.bands, self.calibration.level)
-            surprise = smoothed(memory.surprise, log_kl, memory.steps, self.calibration)
-            confidence = self._confidence(prediction, tracked, surprise, memory.steps)
-        return Memory(
+        after = Memory(
             predictions=(prediction, *memory.predictions)[:horizon],
             rewards=history,
-            tracked=tracked,
             log_kl=log_kl,
-            surprise=surprise,
             steps=memory.steps + 1,
-            confidence=confidence,
+        )
+        if self.calibration is None:
+            return after
+        bands = self.calibration.bands
+        tracked = memory.tracked or untracked(prediction.mean.shape)
+        recent = np.ones_like(prediction.mean) if memory.recent is None else memory.recent
+        if memory.predictions:
+            seen = [observation[name].numpy(force=True) for name in self._vectors]
+            misses, scale = self._misses(memory, history, seen)
+            recent = bands.after(recent, misses / scale[0])
+            scores = misses / scale[1] - bands.center
+            tracked = tracked.moved(scores, bands, self.calibration.level)
+        scales = bands.scale(prediction.std, recent)
+        surprise = smoothed(memory.surprise, log_kl, memory.steps, self.calibration)
+        return dataclasses.replace(
+            after,
+            scales=(scales, *memory.scales)[:horizon],
+            recent=recent,
+            tracked=tracked,
+            surprise=surprise,
+            confidence=self._confidence(prediction, scales, tracked, surprise, memory.steps),
         )
 
-    def _scores(
-        self,
-        predictions: tuple[Prediction, ...],
-        rewards: tuple[Array, ...],
-        seen: list[NDArray[np.generic]],
-    ) -> Array:
-        """Return the scores ``[B, H, K]`` of all predictions for this moment; NaN: none."""
+    def _misses(
+        self, memory: Memory, rewards: tuple[Array, ...], seen: list[NDArray[np.generic]]
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """Return how far all predictions for this moment were off, and the units of that.
+
+        All are ``[B, H, K]``; NaN: there was no prediction. The units are the members' spread, and
+        that times the recent errors when the prediction was made.
+        """
         assert self.calibration is not None
-        count, index = len(predictions), np.arange(len(predictions))
+        count = len(memory.predictions)
         # The prediction of h steps ago, at h steps ahead: the diagonal.
-        mean = np.stack([one.mean for one in predictions])[index, :, index]  # [n, B, K]
-        std = np.stack([one.std for one in predictions])[index, :, index]
+        index = np.arange(count)
+        mean, std, scale = (
+            np.stack(parts)[index, :, index]  # [n, B, K]
+            for parts in (
+                [one.mean for one in memory.predictions],
+                [one.std for one in memory.predictions],
+                memory.scales,
+            )
+        )
         truth = np.empty_like(mean)
         truth[..., 0] = rewards[0]
         truth[..., 1] = np.cumsum(np.stack(rewards), 0)[:count]
         if seen:
             truth[..., 2:] = np.concatenate(seen, -1)
-        bands = self.calibration.bands
-        scores = np.full((mean.shape[1], *bands.floor.shape), np.nan)
-        scale = std + bands.floor[:count, None]
-        known = (truth - mean) / scale - bands.center[:count, None]
-        scores[:, :count] = known.swapaxes(0, 1)
-        return scores
+        floor = self.calibration.bands.floor
+        found = np.full((mean.shape[1], *floor.shape), np.nan)
+        found[:, :count] = (truth - mean).swapaxes(0, 1)
+        spread, unit = np.ones_like(found), np.ones_like(found)
+        spread[:, :count] = (std + floor[:count, None]).swapaxes(0, 1)
+        unit[:, :count] = scale.swapaxes(0, 1)
+        return found, (spread, unit)
 
     def _confidence(
-        self, prediction: Prediction, tracked: Tracked, surprise: Array, steps: int
+        self,
+        prediction: Prediction,
+        scale: Array,
+        tracked: Tracked,
+        surprise: Array,
+        steps: int,
     ) -> Confidence:
         assert self.calibration is not None
-        low, high = self.calibration.bands.interval(prediction.mean, prediction.std, tracked)
+        low, high = self.calibration.bands.interval(prediction.mean, scale, tracked)
         bands = {}
         for name, where in columns(self.entries).items():
             scalar = name in (REWARD, RETURN)

@@ -11,7 +11,7 @@ import numpy as np
 
 from planet_bayes.agent import Agent
 from planet_bayes.confidence.calibration import Calibration, columns
-from planet_bayes.confidence.conformal import Array, alarms_raised, untracked
+from planet_bayes.confidence.conformal import Array, alarms_raised
 from planet_bayes.confidence.monitor import WARM_UP_STEPS
 from planet_bayes.diagnostics.calibration import auroc, rank_correlation
 from planet_bayes.diagnostics.changes import CHANGES
@@ -23,8 +23,9 @@ from planet_bayes.training.weights import digest
 
 NOTICE_STEPS = 50
 """Steps after a change within which an alarm counts."""
-SETTLED_STEPS = 100
-"""Last steps of a changed episode over which adapted bands are judged."""
+SETTLING_STEPS, SETTLED_STEPS = 30, 100
+"""Steps after a change before bands are judged, and the last steps of an episode over which they
+are. A truth 15 steps ahead is known only 15 steps after the change."""
 START_SHARE = 1 / 3
 """When a change begins, as a share of the length of the shortest clean episode."""
 
@@ -34,11 +35,11 @@ class Held:
     """How the bands of one quantity held on unchanged episodes, each ``[H]``."""
 
     calibrated: Array
-    """Coverage of the calibrated bands, which do not move."""
+    """Coverage of the calibrated bands, without tracking."""
     adapted: Array
-    """Coverage of the bands while acting, which move with misses."""
+    """Coverage of the bands while acting, whose edges track misses."""
     width: Array
-    """Mean width of the calibrated bands."""
+    """Mean width of the bands while acting."""
     rank_correlation: Array
     """Spearman's correlation of the members' std and the error."""
 
@@ -54,10 +55,10 @@ class Noticed:
     alarms: float
     """Share of the episodes with an alarm within `NOTICE_STEPS`."""
     calibrated: dict[str, float]
-    """Coverage of the bands that do not move, over the last `SETTLED_STEPS`, by quantity, mean over
+    """Coverage without tracking, from `SETTLING_STEPS` after the change on, by quantity, mean over
     steps ahead."""
     adapted: dict[str, float]
-    """The same of the bands that move."""
+    """The same of the bands while acting."""
 
 
 @dataclass(frozen=True)
@@ -154,15 +155,15 @@ def judge_bands(clean: Sequence[Watched], known: Calibration) -> dict[str, Held]
     truth, mean, std = (
         np.concatenate([getattr(one, name) for one in clean]) for name in ("truth", "mean", "std")
     )
-    low, high = known.bands.interval(mean, std, untracked(mean.shape[1:]))
-    fixed = np.where(np.isfinite(truth), (truth >= low) & (truth <= high), np.nan)
+    fixed = np.concatenate([one.inside_untracked(known.bands) for one in clean])
     moving = np.concatenate([one.inside() for one in clean])
+    width = np.concatenate([one.width() for one in clean])
     found = {}
     for name, where in columns(known.entries).items():
         found[name] = Held(
             calibrated=np.nanmean(fixed[..., where], (0, 2)),
             adapted=np.nanmean(moving[..., where], (0, 2)),
-            width=(high - low)[..., where].mean((0, 2)),
+            width=width[..., where].mean((0, 2)),
             rank_correlation=_ranks(truth[..., where], mean[..., where], std[..., where]),
         )
     return found
@@ -191,10 +192,8 @@ def judge_change(
     alarms = [one.alarm[window].any() for one in changed if one.alarm is not None]
     fixed, moving = [], []
     for one in changed:
-        after = slice(max(start, len(one) - SETTLED_STEPS), None)
-        low, high = known.bands.interval(one.mean, one.std, untracked(one.mean.shape[1:]))
-        within = (one.truth >= low) & (one.truth <= high)
-        fixed.append(np.where(np.isfinite(one.truth), within, np.nan)[after])
+        after = slice(max(start + SETTLING_STEPS, len(one) - SETTLED_STEPS), None)
+        fixed.append(one.inside_untracked(known.bands)[after])
         moving.append(one.inside()[after])
     by_name = columns(known.entries)
     return Noticed(

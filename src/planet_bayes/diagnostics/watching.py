@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from planet_bayes.agent import Agent, Prepared
 from planet_bayes.confidence.calibration import Calibration, Surprise
-from planet_bayes.confidence.conformal import Array, calibrate, threshold
+from planet_bayes.confidence.conformal import (
+    Array,
+    Bands,
+    Forecasts,
+    calibrate,
+    recent_errors,
+    threshold,
+    untracked,
+)
 from planet_bayes.confidence.monitor import WARM_UP_STEPS, Memory, smooth
 from planet_bayes.diagnostics.changes import CHANGES, Disturbance
 from planet_bayes.diagnostics.conditions import AnyEnv
@@ -54,12 +62,34 @@ class Watched:
     def __len__(self) -> int:
         return len(self.mean)
 
+    @property
+    def forecasts(self) -> Forecasts:
+        """What calibration needs."""
+        return Forecasts(self.truth, self.mean, self.std)
+
+    def inside_untracked(self, bands: Bands) -> Array:
+        """Return as `inside` does for bands that misses do not move."""
+        errors = bands.errors(self.truth, self.mean, self.std)
+        scale = bands.scale(self.std, recent_errors(errors, bands.usual))
+        low, high = bands.interval(self.mean, scale, untracked(self.mean.shape[1:]))
+        return _within(self.truth, low, high)
+
     def inside(self) -> Array:
         """Return 1 where the truth was in the band, 0 where not, NaN where unknown."""
         assert self.low is not None
         assert self.high is not None
-        within = (self.truth >= self.low) & (self.truth <= self.high)
-        return np.where(np.isfinite(self.truth), within, np.nan)
+        return _within(self.truth, self.low, self.high)
+
+    def width(self) -> Array:
+        """Return the width of the bands while acting, ``[T, H, K]``."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.high - self.low
+
+
+def _within(truth: Array, low: Array, high: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(truth), (truth >= low) & (truth <= high), np.nan)
 
 
 def watch(
@@ -163,9 +193,7 @@ def calibration_of(
         raise ConfigError(f"the rate of false alarms must be between 0 and 1, got {rate}.")
     if not episodes:
         raise ConfigError("there are no held-out episodes, so there is no band; play some first.")
-    parts = zip(*((one.truth, one.mean, one.std) for one in episodes), strict=True)
-    truth, mean, std = (np.concatenate(part) for part in parts)
-    bands = calibrate(truth, mean, std, level)
+    bands = calibrate([one.forecasts for one in episodes], level)
     usual = np.concatenate([one.log_kl[WARM_UP_STEPS:] for one in episodes])
     if not len(usual):
         raise ConfigError(f"no held-out episode has more than {WARM_UP_STEPS} steps.")
