@@ -32,7 +32,9 @@ def calibration(agent: Agent, threshold: float = 1e9) -> Calibration:
     entries = {"reward": 1, "return": 1, **agent.signature.vector_sizes()}
     one = np.ones((HORIZON, sum(entries.values())))
     bands = Bands(0.5 * one, 1.0 * one, 0.1 * one, 1.0 * one, 2.0 * one)
-    return Calibration(0.9, entries, bands, Surprise(0.0, 1.0, threshold, 0.001), 3, 30, "x")
+    still = (100,) * (sum(entries.values()) - 2)
+    surprise = Surprise(0.0, 1.0, threshold, 0.001)
+    return Calibration(0.9, entries, bands, surprise, still, 3, 30, "x")
 
 
 def test_the_fast_path_is_the_plain_one() -> None:

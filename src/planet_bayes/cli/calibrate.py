@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -39,6 +39,8 @@ class Calibrate:
     """Share of the truths that a band contains."""
     false_alarms: float = 0.001
     """False alarms a step. An alarm that lasts counts once."""
+    seed: int = 0
+    """Seed of all episodes."""
     json: Path | None = None
     """Write all figures to this file."""
 
@@ -63,6 +65,7 @@ class Calibrate:
                 self.level,
                 self.false_alarms,
                 lambda title: status.update(f"episodes: {title}"),
+                self.seed,
             )
         paths = RunFolder(self.folder)
         files.write(paths.confidence, found.calibration.to_json())
@@ -74,10 +77,20 @@ class Calibrate:
             paths.confidence_figure,
         )
         if self.json is not None:
-            facts = {"task": run.config.task, "seed": run.config.seed, **found.to_json()}
+            facts = {
+                "task": run.config.task,
+                "seed": run.config.seed,
+                **self._options(),
+                **found.to_json(),
+            }
             files.write(self.json, json.dumps(facts, indent=1) + "\n")
         console.print(f"wrote {paths.confidence} and {paths.confidence_figure}", soft_wrap=True)
         return 0
+
+    def _options(self) -> dict[str, Any]:
+        """Return how the episodes were made."""
+        counts = {"episodes": self.episodes, "test_episodes": self.test_episodes}
+        return {**counts, "changed_episodes": self.changed_episodes, "episode_seed": self.seed}
 
 
 def _print_bands(console: Console, found: Judgement) -> None:
@@ -108,8 +121,8 @@ def _print_bands(console: Console, found: Judgement) -> None:
 def _print_changes(console: Console, found: Judgement) -> None:
     if found.noticed:
         console.print(
-            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: last "
-            "100 steps, mean over steps ahead, of bands that stay / that adapt.",
+            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: from 30 "
+            "steps after the change on, mean over steps ahead, without / with tracking.",
             soft_wrap=True,
         )
         names = list(found.calibration.entries)

@@ -188,10 +188,11 @@ def calibrate(episodes: Sequence[Forecasts], level: float) -> Bands:
 
 
 def threshold(episodes: Sequence[Array], rate: float) -> float:
-    """Return the lowest level above which scores rise at most ``rate`` times a step.
+    """Return the lowest level that scores of a new episode exceed at most ``rate`` times a step.
 
-    An excursion above the level counts once, however long it lasts: it is one alarm. With fewer
-    steps than 1 / rate it is the largest score.
+    An excursion above the level counts once, however long it lasts: it is one alarm. As for bands,
+    the new episode counts among the n known ones: if these have k alarms, n + 1 episodes of which
+    any could be the new one have k + 1. With too few steps for that, it is the largest score.
 
     Args:
         episodes: Scores ``[T]`` of each episode.
@@ -200,11 +201,11 @@ def threshold(episodes: Sequence[Array], rate: float) -> float:
     steps = sum(map(len, episodes))
     if not steps:
         raise ConfigError("an alarm needs scores of held-out episodes, got none.")
-    allowed = math.floor(rate * (steps + 1) + ROUNDING)
+    allowed = math.floor(rate * steps * (1 + 1 / len(episodes)) + ROUNDING) - 1
     levels = np.unique(np.concatenate(episodes))[::-1]
     chosen = levels[0]
     for level in levels:
-        if sum(alarms_raised(one > level) for one in episodes) > allowed:
+        if sum(alarms_raised(one > level) for one in episodes) > max(0, allowed):
             break
         chosen = level
     return float(chosen)

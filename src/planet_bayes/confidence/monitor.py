@@ -52,8 +52,12 @@ class Confidence:
     surprise: Array
     """How unexpected the last observations were, ``[B]``: the log KL of posterior and prior, in
     stds from its mean in held-out episodes, averaged over some steps."""
+    still: Array
+    """How long a sensor has kept exactly its value, as a share of the time allowed, ``[B]``; the
+    largest over sensors. A sensor that has failed often repeats its last value."""
     alarm: NDArray[np.bool_]
-    """Whether the surprise is above its threshold, ``[B]``."""
+    """Whether the surprise is above its threshold, or a sensor still for too long, or no member
+    predicts finite numbers, ``[B]``."""
 
 
 @dataclass(frozen=True)
@@ -83,6 +87,10 @@ class Memory:
     """The log KL of posterior and prior at the last step, mean over members, ``[B]``."""
     surprise: Array | None = None
     """The averaged, standardised one."""
+    seen: Array | None = None
+    """The last vector observations, ``[B, D]``."""
+    still: Array | None = None
+    """Steps in a row that each of them has kept its value, ``[B, D]``."""
     steps: int = 0
     confidence: Confidence | None = None
     """Of the last step; None without a calibration."""
@@ -146,10 +154,14 @@ class Monitor:
         horizon = prediction.mean.shape[1]
         history = (earned, *memory.rewards)[:horizon]
         log_kl = log_surprise(self.model, belief, posterior)
+        parts = [observation[name].numpy(force=True) for name in self._vectors]
+        seen = np.concatenate(parts, -1, dtype=np.float64) if parts else np.zeros((batch, 0))
         after = Memory(
             predictions=(prediction, *memory.predictions)[:horizon],
             rewards=history,
             log_kl=log_kl,
+            seen=seen,
+            still=still_steps(memory.still, memory.seen, seen),
             steps=memory.steps + 1,
         )
         if self.calibration is None:
@@ -158,7 +170,6 @@ class Monitor:
         tracked = memory.tracked or untracked(prediction.mean.shape)
         recent = np.ones_like(prediction.mean) if memory.recent is None else memory.recent
         if memory.predictions:
-            seen = [observation[name].numpy(force=True) for name in self._vectors]
             misses, scale = self._misses(memory, history, seen)
             recent = bands.after(recent, misses / scale[0])
             scores = misses / scale[1] - bands.center
@@ -171,11 +182,11 @@ class Monitor:
             recent=recent,
             tracked=tracked,
             surprise=surprise,
-            confidence=self._confidence(prediction, scales, tracked, surprise, memory.steps),
+            confidence=self._confidence(prediction, scales, tracked, surprise, after),
         )
 
     def _misses(
-        self, memory: Memory, rewards: tuple[Array, ...], seen: list[NDArray[np.generic]]
+        self, memory: Memory, rewards: tuple[Array, ...], seen: Array
     ) -> tuple[Array, tuple[Array, Array]]:
         """Return how far all predictions for this moment were off, and the units of that.
 
@@ -197,8 +208,7 @@ class Monitor:
         truth = np.empty_like(mean)
         truth[..., 0] = rewards[0]
         truth[..., 1] = np.cumsum(np.stack(rewards), 0)[:count]
-        if seen:
-            truth[..., 2:] = np.concatenate(seen, -1)
+        truth[..., 2:] = seen
         floor = self.calibration.bands.floor
         found = np.full((mean.shape[1], *floor.shape), np.nan)
         found[:, :count] = (truth - mean).swapaxes(0, 1)
@@ -213,7 +223,7 @@ class Monitor:
         scale: Array,
         tracked: Tracked,
         surprise: Array,
-        steps: int,
+        memory: Memory,
     ) -> Confidence:
         assert self.calibration is not None
         low, high = self.calibration.bands.interval(prediction.mean, scale, tracked)
@@ -222,12 +232,17 @@ class Monitor:
             scalar = name in (REWARD, RETURN)
             parts = (part[..., where] for part in (low, prediction.mean, high))
             bands[name] = Band(*(part[..., 0] if scalar else part for part in parts))
-        alarm = surprise > self.calibration.surprise.threshold
+        assert memory.still is not None
+        limits = np.array(self.calibration.still, np.float64)
+        still = (memory.still / limits).max(-1, initial=0.0)
+        alarm = (surprise > self.calibration.surprise.threshold) | (still > 1)
+        alarm &= memory.steps > WARM_UP_STEPS
         return Confidence(
             bands=bands,
             disagreement=prediction.std[:, -1, 1],
             surprise=surprise,
-            alarm=alarm & (steps >= WARM_UP_STEPS),
+            still=still,
+            alarm=alarm | np.isnan(surprise),
         )
 
 
@@ -250,13 +265,29 @@ def predict(
 
 
 def over_members(values: Array) -> Prediction:
-    """Return mean and std over the members of ``[P, B, H, K]`` that are finite everywhere."""
-    finite = np.isfinite(values).all((1, 2, 3))
+    """Return mean and std over members of ``[P, B, H, K]``.
+
+    In each environment those members count that are finite everywhere; NaN: there is none.
+    """
+    finite = np.isfinite(values).all((2, 3))  # [P, B]
     if not finite.all():
-        values = values[finite] if finite.any() else values
+        parts = [_over_living(values[finite[:, row], row]) for row in range(values.shape[1])]
+        return Prediction(*(np.stack(part) for part in zip(*parts, strict=True)))
+    return Prediction(*_over_living(values))
+
+
+def _over_living(values: Array) -> tuple[Array, Array]:
+    if not len(values):
+        return np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan)
     mean = values.mean(0)
-    std = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
-    return Prediction(mean, std)
+    return mean, values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
+
+
+def still_steps(before: Array | None, last: Array | None, seen: Array) -> Array:
+    """Return for how many steps in a row each entry of ``[B, D]`` has kept exactly its value."""
+    if before is None or last is None:
+        return np.zeros_like(seen)
+    return np.where(seen == last, before + 1, 0.0)
 
 
 @torch.no_grad()
@@ -267,7 +298,7 @@ def log_surprise(model: WorldModel, belief: Belief, posterior: Normal) -> Array:
     finite = np.isfinite(nats)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(finite, nats, 0).sum(0) / finite.sum(0)
-    return np.log(np.maximum(mean, 1e-6))
+    return np.log(np.maximum(mean, 1e-6))  # NaN: all members are dead
 
 
 def smoothed(before: Array | None, log_kl: Array, steps: int, calibration: Calibration) -> Array:
@@ -277,7 +308,11 @@ def smoothed(before: Array | None, log_kl: Array, steps: int, calibration: Calib
 
 
 def smooth(before: Array | None, value: Array, steps: int) -> Array:
-    """Return the next value of the moving average, which begins at 0 after the warm-up."""
+    """Return the next value of the moving average, which begins at 0 after the warm-up.
+
+    It is NaN where the value is, and begins anew after that.
+    """
     if before is None or steps < WARM_UP_STEPS:
-        return np.zeros_like(value)
+        return np.where(np.isnan(value), np.nan, 0.0)
+    before = np.where(np.isnan(before), 0.0, before)
     return before + (value - before) / SMOOTHING_STEPS

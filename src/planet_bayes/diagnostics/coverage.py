@@ -25,7 +25,8 @@ NOTICE_STEPS = 50
 """Steps after a change within which an alarm counts."""
 SETTLING_STEPS, SETTLED_STEPS = 30, 100
 """Steps after a change before bands are judged, and the last steps of an episode over which they
-are. A truth 15 steps ahead is known only 15 steps after the change."""
+are. A truth 15 steps ahead is known only 15 steps after the change. In short episodes bands are
+judged over the second half of what follows the change."""
 START_SHARE = 1 / 3
 """When a change begins, as a share of the length of the shortest clean episode."""
 
@@ -95,6 +96,7 @@ def calibrate_run(
     level: float,
     rate: float,
     report: Callable[[str], None] = lambda title: None,
+    seed: int = 0,
 ) -> Judgement:
     """Calibrate a run's agent on fresh episodes, and judge it on others.
 
@@ -106,6 +108,7 @@ def calibrate_run(
         level: Share of truths that a band contains.
         rate: False alarms a step.
         report: Called with what begins.
+        seed: Of all episodes.
     """
     counts = {"episodes": episodes, "test_episodes": test_episodes}
     for name, count in counts.items():
@@ -113,17 +116,17 @@ def calibrate_run(
             raise ConfigError(f"{name} must be at least 1, got {count}.")
     report("held-out episodes")
     plain = run.agent.watched()
-    held_out = watch_run(run, plain, "held-out", episodes)
+    held_out = watch_run(run, plain, "held-out", episodes, seed=seed)
     known = calibration_of(held_out, plain, level, rate, digest(run.agent.model))
     agent = run.agent.watched(known)
     report("later episodes")
-    clean = watch_run(run, agent, "later", test_episodes)
+    clean = watch_run(run, agent, "later", test_episodes, seed=seed)
     start = int(START_SHARE * min(map(len, clean)))
     noticed, skipped = {}, {}
     for name, change in CHANGES.items() if changed_episodes else ():
         report(change.title)
         try:
-            made = _changed(run, agent, name, changed_episodes, held_out, start)
+            made = _changed(run, agent, name, changed_episodes, held_out, start, seed)
             noticed[name] = judge_change(made, clean, known, start)
         except NotApplicable as error:
             skipped[name] = str(error)
@@ -142,12 +145,18 @@ def calibrate_run(
 
 
 def _changed(
-    run: Run, agent: Agent, name: str, episodes: int, clean: Sequence[Watched], start: int
+    run: Run,
+    agent: Agent,
+    name: str,
+    episodes: int,
+    clean: Sequence[Watched],
+    start: int,
+    seed: int,
 ) -> list[Watched]:
     where = columns(agent.signature.vector_sizes())
     now = np.concatenate([one.truth[:-1, 0, 2:] for one in clean])  # sensors, one step ahead
     scales = {key: np.nanstd(now[:, part], axis=0) for key, part in where.items()}
-    return watch_run(run, agent, name, episodes, name, scales, start)
+    return watch_run(run, agent, name, episodes, name, scales, start, seed)
 
 
 def judge_bands(clean: Sequence[Watched], known: Calibration) -> dict[str, Held]:
@@ -192,7 +201,8 @@ def judge_change(
     alarms = [one.alarm[window].any() for one in changed if one.alarm is not None]
     fixed, moving = [], []
     for one in changed:
-        after = slice(max(start + SETTLING_STEPS, len(one) - SETTLED_STEPS), None)
+        settling = min(SETTLING_STEPS, (len(one) - start) // 2)
+        after = slice(max(start + settling, len(one) - SETTLED_STEPS), None)
         fixed.append(one.inside_untracked(known.bands)[after])
         moving.append(one.inside()[after])
     by_name = columns(known.entries)

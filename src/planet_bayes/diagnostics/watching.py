@@ -32,8 +32,9 @@ from planet_bayes.rng import numpy_stream
 from planet_bayes.runs import Run
 from planet_bayes.training.collect import Streams, episode_streams
 
-SEED = 0
-"""Of all watched episodes, whatever the run's own seed is."""
+STILL_FACTOR, STILL_STEPS = 2, 5
+"""A sensor may keep its value for this many times its longest time in held-out episodes, and this
+many steps more."""
 
 
 @dataclass(frozen=True)
@@ -50,12 +51,14 @@ class Watched:
     """``[T]``."""
     total: float
     """Return of the episode."""
+    longest_still: Array
+    """Most steps in a row that each entry of the vector observations kept its value, ``[D]``."""
     low: Array | None = None
     """Lower edges of the bands while acting, ``[T, H, K]``; None: not calibrated."""
     high: Array | None = None
     """Upper edges."""
     surprise: Array | None = None
-    """As `Confidence.surprise`, ``[T]``."""
+    """As `Confidence.surprise`, ``[T]``; infinite where a sensor has been still for too long."""
     alarm: NDArray[np.bool_] | None = None
     """``[T]``."""
 
@@ -139,6 +142,7 @@ def _watched(
         truth=realised(np.array(rewards), vectors, mean.shape[1]),
         log_kl=log_kl,
         total=total,
+        longest_still=np.max([one.still[0] for one in made if one.still is not None], 0),
     )
     sure = [memory.confidence for memory in made if memory.confidence is not None]
     if not sure:
@@ -147,7 +151,7 @@ def _watched(
         plain,
         low=np.concatenate([_joined(band.low for band in one.bands.values()) for one in sure]),
         high=np.concatenate([_joined(band.high for band in one.bands.values()) for one in sure]),
-        surprise=np.concatenate([one.surprise for one in sure]),
+        surprise=np.concatenate([np.where(one.still > 1, np.inf, one.surprise) for one in sure]),
         alarm=np.concatenate([one.alarm for one in sure]),
     )
 
@@ -200,12 +204,14 @@ def calibration_of(
     center, scale = float(usual.mean()), max(float(usual.std()), 1e-6)
     scores = [smoothed_surprise((one.log_kl - center) / scale) for one in episodes]
     judged = [one[WARM_UP_STEPS:] for one in scores]
+    longest = np.max([one.longest_still for one in episodes], 0)
     assert agent.monitor is not None
     return Calibration(
         level=level,
         entries=agent.monitor.entries,
         bands=bands,
         surprise=Surprise(center, scale, threshold(judged, rate), max(rate, 1 / (len(usual) + 1))),
+        still=tuple(int(STILL_FACTOR * most + STILL_STEPS) for most in longest),
         episodes=len(episodes),
         steps=sum(map(len, episodes)),
         weights=weights,
@@ -229,6 +235,7 @@ def watch_run(
     change: str | None = None,
     scales: Mapping[str, NDArray[np.generic]] | None = None,
     start: int = 0,
+    seed: int = 0,
 ) -> list[Watched]:
     """Play watched episodes in fresh environments.
 
@@ -240,13 +247,14 @@ def watch_run(
         change: A name in `CHANGES`; None: nothing changes.
         scales: Std of each entry of each vector observation in clean episodes.
         start: The step at which the change begins.
+        seed: Of all episodes, whatever the run's own seed is.
     """
     made = []
     for number in range(episodes):
-        streams = episode_streams(SEED, f"watch-{name}", number, "cpu")
+        streams = episode_streams(seed, f"watch-{name}", number, "cpu")
         disturbance = None
         if change is not None:
-            rng = numpy_stream(SEED, f"watch-{name}-noise", number)
+            rng = numpy_stream(seed, f"watch-{name}-noise", number)
             disturbance = Disturbance(CHANGES[change], start, agent.signature, scales or {}, rng)
         # A fresh environment each time: a change of the physics would stay.
         with contextlib.closing(run.make_env()) as env:
