@@ -121,8 +121,8 @@ def _print_bands(console: Console, found: Judgement) -> None:
 def _print_changes(console: Console, found: Judgement) -> None:
     if found.noticed:
         console.print(
-            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: from 30 "
-            "steps after the change on, mean over steps ahead, without / with tracking.",
+            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: from "
+            "30 steps after the change on, mean over steps ahead, without / with tracking.",
             soft_wrap=True,
         )
         names = list(found.calibration.entries)

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from planet_bayes.confidence.calibration import RETURN, REWARD, Calibration, columns
 from planet_bayes.confidence.conformal import Array, Tracked, untracked
+from planet_bayes.errors import ConfigError
 from planet_bayes.models import Normal, WorldModel
 from planet_bayes.models.kernels.mean_path import mean_path
 from planet_bayes.models.losses import kl_divergence
@@ -128,6 +129,11 @@ class Monitor:
         self.model, self.calibration = model, calibration
         self.entries = {REWARD: 1, RETURN: 1, **entries}
         self._vectors = tuple(entries)
+        if calibration is not None and calibration.entries != self.entries:
+            raise ConfigError(
+                f"the calibration is for {', '.join(calibration.entries)} and the agent predicts "
+                f"{', '.join(self.entries)}, or their sizes differ: calibrate this agent."
+            )
 
     def update(
         self,
@@ -256,7 +262,7 @@ def predict(
     not finite does not count.
     """
     steps = actions.transpose(0, 1)
-    features = mean_path(model.rssm, model.weights(), belief, steps)  # [H, P, B, F]
+    features = mean_path(model.rssm, model.weights(), belief, steps).contiguous()  # [H, P, B, F]
     rewards = model.head("reward").predict(features).unsqueeze(-1)  # [H, P, B, 1]
     decoded = model.reconstruct(features, vectors) if vectors else {}
     parts = [rewards, rewards.cumsum(0), *(decoded[name] for name in vectors)]
