@@ -41,6 +41,9 @@ class Calibrate:
     """False alarms a step. An alarm that lasts counts once."""
     seed: int = 0
     """Seed of all episodes."""
+    log: Path | None = None
+    """Play no episodes: calibrate from those in this folder, which this agent has made without
+    exploration, and judge with every second one."""
     json: Path | None = None
     """Write all figures to this file."""
 
@@ -51,22 +54,25 @@ class Calibrate:
         from planet_bayes import runs
         from planet_bayes.data import files
         from planet_bayes.data.folder import RunFolder
-        from planet_bayes.diagnostics.coverage import calibrate_run
+        from planet_bayes.diagnostics.coverage import calibrate_log, calibrate_run
         from planet_bayes.diagnostics.coverage_figure import draw
 
         run = runs.load_run(self.folder, device="cpu")
         torch.set_num_threads(run.config.run.threads or 1)
-        with console.status("") as status:
-            found = calibrate_run(
-                run,
-                self.episodes,
-                self.test_episodes,
-                self.changed_episodes,
-                self.level,
-                self.false_alarms,
-                lambda title: status.update(f"episodes: {title}"),
-                self.seed,
-            )
+        with console.status("logged episodes") as status:
+            if self.log is not None:
+                found = calibrate_log(run, self.log, self.level, self.false_alarms)
+            else:
+                found = calibrate_run(
+                    run,
+                    self.episodes,
+                    self.test_episodes,
+                    self.changed_episodes,
+                    self.level,
+                    self.false_alarms,
+                    lambda title: status.update(f"episodes: {title}"),
+                    self.seed,
+                )
         paths = RunFolder(self.folder)
         files.write(paths.confidence, found.calibration.to_json())
         _print_bands(console, found)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,9 +17,11 @@ from planet_bayes.confidence.monitor import WARM_UP_STEPS
 from planet_bayes.diagnostics.calibration import auroc, rank_correlation
 from planet_bayes.diagnostics.changes import CHANGES
 from planet_bayes.diagnostics.conditions import NotApplicable
+from planet_bayes.diagnostics.logged import watch_log
 from planet_bayes.diagnostics.watching import Watched, calibration_of, watch_run
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
+from planet_bayes.training.offline import logged_paths
 from planet_bayes.training.weights import digest
 
 NOTICE_STEPS = 50
@@ -130,6 +133,44 @@ def calibrate_run(
             noticed[name] = judge_change(made, clean, known, start)
         except NotApplicable as error:
             skipped[name] = str(error)
+    return judge(known, clean, start, noticed, skipped)
+
+
+def calibrate_log(run: Run, folder: Path, level: float, rate: float) -> Judgement:
+    """Calibrate a run's agent on every second episode of a log, and judge it on the others.
+
+    Args:
+        run: The run, on the CPU.
+        folder: Episodes of this agent (see `planet_bayes.diagnostics.logged`).
+        level: Share of truths that a band contains.
+        rate: False alarms a step.
+    """
+    count = len(logged_paths(folder))
+    if count < 2:
+        raise ConfigError(f"{folder} has one episode, and one more is needed to judge the bands.")
+    plain = run.agent.watched()
+    held_out = watch_log(run, plain, folder, "held-out", range(0, count, 2))
+    known = calibration_of(held_out, plain, level, rate, digest(run.agent.model))
+    later = watch_log(run, run.agent.watched(known), folder, "later", range(1, count, 2))
+    return judge(known, later, 0, {}, {})
+
+
+def judge(
+    known: Calibration,
+    clean: Sequence[Watched],
+    start: int,
+    noticed: dict[str, Noticed],
+    skipped: dict[str, str],
+) -> Judgement:
+    """Return all figures of an agent.
+
+    Args:
+        known: Its calibration.
+        clean: Unchanged episodes that the calibration was not made from.
+        start: The step at which changes begin.
+        noticed: What changes did, by name.
+        skipped: Why a change is missing, by name.
+    """
     alarms = [one.alarm[WARM_UP_STEPS:] for one in clean if one.alarm is not None]
     steps = sum(map(len, alarms))
     return Judgement(

@@ -120,16 +120,25 @@ def watch(
         seen.append(observation)
         raw, earned, terminated, truncated, _ = env.step(action[0])
         reward, done = float(earned), terminated or truncated
-    return _watched(agent, made, seen, rewards, sum(rewards) + (reward or 0.0))
+    return watched(agent, made, seen, np.array(rewards), sum(rewards) + (reward or 0.0))
 
 
-def _watched(
+def watched(
     agent: Agent,
     made: Sequence[Memory],
     seen: Sequence[Prepared],
-    rewards: Sequence[float],
+    rewards: Array,
     total: float,
 ) -> Watched:
+    """Return an episode from what the monitor remembered at each of its steps.
+
+    Args:
+        agent: The agent with a monitor.
+        made: What the monitor remembered, at each step.
+        seen: What the agent saw.
+        rewards: The rewards ``[T]`` that came with that.
+        total: Return of the episode.
+    """
     assert agent.monitor is not None
     names = agent.signature.vector_sizes()
     predictions = [memory.predictions[0] for memory in made]
@@ -139,7 +148,7 @@ def _watched(
     plain = Watched(
         mean=mean,
         std=np.concatenate([one.std for one in predictions]),
-        truth=realised(np.array(rewards), vectors, mean.shape[1]),
+        truth=realised(rewards, vectors, mean.shape[1]),
         log_kl=log_kl,
         total=total,
         longest_still=np.max([one.still[0] for one in made if one.still is not None], 0),
