@@ -1,4 +1,4 @@
-"""The tables of `docs/results/confidence.md`, from the figures of `planet-bayes calibrate --json`."""
+"""The tables of `docs/results/confidence.md`, from files of `planet-bayes calibrate --json`."""
 
 from __future__ import annotations
 
