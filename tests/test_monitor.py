@@ -16,11 +16,10 @@ from planet_bayes.confidence.monitor import (
     WARM_UP_STEPS,
     Memory,
     log_surprise,
-    over_members,
-    predict,
     smooth,
     still_steps,
 )
+from planet_bayes.confidence.prediction import over_members, predict
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.models import ImportanceFilter, LatentModel, Normal
 from planet_bayes.models.kernels.mean_path import mean_path

@@ -19,9 +19,9 @@ from torch import Tensor
 
 from planet_bayes.confidence.calibration import RETURN, REWARD, Calibration, columns
 from planet_bayes.confidence.conformal import Array, Tracked, untracked
+from planet_bayes.confidence.prediction import Prediction, predict
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import Normal, WorldModel
-from planet_bayes.models.kernels.mean_path import mean_path
 from planet_bayes.models.losses import kl_divergence
 from planet_bayes.types import Belief
 
@@ -59,15 +59,6 @@ class Confidence:
     alarm: NDArray[np.bool_]
     """Whether the surprise is above its threshold, or a sensor still for too long, or no member
     predicts finite numbers, ``[B]``."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the members predict, ``[B, H, K]``; K counts the entries of all quantities."""
-
-    mean: Array
-    std: Array
-    """Over members (ddof = 1); 0 with one member."""
 
 
 @dataclass(frozen=True)
@@ -250,43 +241,6 @@ class Monitor:
             still=still,
             alarm=alarm | np.isnan(surprise),
         )
-
-
-@torch.no_grad()
-def predict(
-    model: WorldModel, belief: Belief, actions: Tensor, vectors: Sequence[str]
-) -> Prediction:
-    """Return what the members predict of actions ``[B, H, A]`` from their beliefs.
-
-    Every member takes the mean of its prior at each step. A member that predicts something that is
-    not finite does not count.
-    """
-    steps = actions.transpose(0, 1)
-    features = mean_path(model.rssm, model.weights(), belief, steps).contiguous()  # [H, P, B, F]
-    rewards = model.head("reward").predict(features).unsqueeze(-1)  # [H, P, B, 1]
-    decoded = model.reconstruct(features, vectors) if vectors else {}
-    parts = [rewards, rewards.cumsum(0), *(decoded[name] for name in vectors)]
-    values = torch.cat(parts, -1).permute(1, 2, 0, 3)  # [P, B, H, K]
-    return over_members(values.double().numpy(force=True))
-
-
-def over_members(values: Array) -> Prediction:
-    """Return mean and std over members of ``[P, B, H, K]``.
-
-    In each environment those members count that are finite everywhere; NaN: there is none.
-    """
-    finite = np.isfinite(values).all((2, 3))  # [P, B]
-    if not finite.all():
-        parts = [_over_living(values[finite[:, row], row]) for row in range(values.shape[1])]
-        return Prediction(*(np.stack(part) for part in zip(*parts, strict=True)))
-    return Prediction(*_over_living(values))
-
-
-def _over_living(values: Array) -> tuple[Array, Array]:
-    if not len(values):
-        return np.full(values.shape[1:], np.nan), np.full(values.shape[1:], np.nan)
-    mean = values.mean(0)
-    return mean, values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
 
 
 def still_steps(before: Array | None, last: Array | None, seen: Array) -> Array:

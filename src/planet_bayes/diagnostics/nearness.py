@@ -86,7 +86,7 @@ def within_episodes(points: Array, number: NDArray[np.integer], radius: float) -
 
 def spread_out(points: Array, values: Array, radius: float, count: int) -> list[int]:
     """Return the indices of at most ``count`` largest values of which no two are near."""
-    left, chosen = np.asarray(values, np.float64).copy(), []
+    left, chosen = np.asarray(values, np.float64).copy(), list[int]()
     while len(chosen) < count and left.max(initial=-np.inf) > 0:
         best = int(left.argmax())
         chosen.append(best)
