@@ -47,7 +47,7 @@ def over_members(values: Array) -> Prediction:
 
     In each environment those members count that are finite everywhere; NaN: there is none.
     """
-    finite = np.isfinite(values).all((2, 3))  # [P, B]
+    finite = np.asarray(np.isfinite(values).all((2, 3)))  # [P, B]
     if not finite.all():
         parts = [_over_living(values[finite[:, row], row]) for row in range(values.shape[1])]
         return Prediction(*(np.stack(part) for part in zip(*parts, strict=True)))
