@@ -23,7 +23,8 @@ class Scripted:
 
     def __init__(self, agent: Agent, alarms: Sequence[Sequence[int]]) -> None:
         self._agent, self._alarms = agent, iter(alarms)
-        self.monitor, self.told = agent.monitor, []
+        self.monitor = agent.monitor
+        self.told: list[np.ndarray] = []
 
     def initial(self, batch_size: int) -> Carry:
         return self._agent.initial(batch_size)

@@ -105,7 +105,7 @@ def _walk(rng: np.random.Generator, steps: int) -> Episode:
         seen.append(position)
         actions.append(action)
     zero = np.zeros(steps + 1, np.float32)
-    observation = {"sensors": np.array(seen, np.float32)}
+    observation: dict[str, Any] = {"sensors": np.array(seen, np.float32)}
     return Episode(observation, np.array(actions, np.float32), zero, zero.astype(bool))
 
 

@@ -150,9 +150,9 @@ class Guard:
         limit = np.inf if self.release_steps is None else self.release_steps
         taking = sure.alarm | ((carry.taken > 0) & (quiet < limit))
         chosen = actions.copy()
-        for index in np.flatnonzero(taking):
+        for index in np.flatnonzero(taking).tolist():
             seen = Takeover(
-                int(index),
+                index,
                 int(carry.taken[index]),
                 observations[index],
                 last[index],

@@ -21,10 +21,11 @@ def draw(found: Requests, title: str, path: Path) -> None:
 
     figure = Figure(figsize=(6.4, 4.8), layout="constrained")
     axes = figure.subplots()
-    axes.scatter(*found.stored.T, s=3, color="0.75", label="stored steps")
+    axes.scatter(found.stored[:, 0], found.stored[:, 1], s=3, color="0.75", label="stored steps")
     order = found.gains.argsort()  # the largest gains on top
+    ends, gains = found.ends[order], found.gains[order]
     shown = axes.scatter(
-        *found.ends[order].T, s=8, c=found.gains[order], cmap="viridis", label="imagined ends"
+        ends[:, 0], ends[:, 1], s=8, c=gains, cmap="viridis", label="imagined ends"
     )
     figure.colorbar(shown, label="gain: variance that an episode there removes")
     for rank, (across, up) in enumerate(found.asked, 1):
