@@ -143,8 +143,8 @@ class Guard:
         if self.log is not None:
             before = carry.confidence
             begins = sure.alarm if before is None else sure.alarm & ~before.alarm
-            for index in np.flatnonzero(begins):
-                self.log(int(index), sure)
+            for index in np.flatnonzero(begins).tolist():
+                self.log(index, sure)
         if self.fallback is None:
             return actions, GuardedCarry(after, quiet, carry.taken), diagnostics
         limit = np.inf if self.release_steps is None else self.release_steps
