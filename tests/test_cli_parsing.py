@@ -46,7 +46,8 @@ def settings(config: Any, where: str = "") -> list[str]:
 def test_every_command_has_a_file_and_every_file_a_command() -> None:
     names = [
         *("train", "evaluate", "export", "tasks", "archive", "bench", "calibrate", "compare"),
-        *("diagnose", "explain", "figures", "film", "predict", "refit", "replan", "sweep", "table"),
+        *("diagnose", "explain", "figures", "film", "predict", "refit", "replan", "suggest"),
+        *("sweep", "table"),
     ]
     assert list(cli.commands()) == names
     folder = Path(str(cli.__file__)).parent

@@ -1,23 +1,31 @@
 """Calibration of a run: what is watched, what is written, what is refused, and the command."""
 
+import dataclasses
 import json
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 import planet_bayes as pb
 from planet_bayes import cli
 from planet_bayes.config import Config
+from planet_bayes.data.replay import Replay
+from planet_bayes.diagnostics import logged
 from planet_bayes.diagnostics.changes import CHANGES, Disturbance, dimmed, frozen, noisy, shifted
 from planet_bayes.diagnostics.conditions import NotApplicable
+from planet_bayes.diagnostics.logged import Difference, check, watch_log
 from planet_bayes.diagnostics.watching import calibration_of, realised, watch_run
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import Image, Vector
 from planet_bayes.runs import Run
 from planet_bayes.spaces import Box, Signature
+from planet_bayes.training.collect import collect_with_agent, episode_streams
+from planet_bayes.types import Episode
 from tiny_run import replaced
 
 
@@ -134,3 +142,108 @@ def test_a_change_begins_at_its_step_and_needs_its_kind_of_observation() -> None
     blind = Signature({"joints": Vector(3)}, Box((-1.0,), (1.0,)))
     with pytest.raises(NotApplicable, match="images"):
         Disturbance(CHANGES["dimmed"], 2, blind, {}, rng)
+
+
+# --- logged episodes
+
+
+def written(episodes: Sequence[Episode], folder: Path) -> Path:
+    replay = Replay(folder)
+    for episode in episodes:
+        replay.add(episode)
+    return folder
+
+
+def test_a_log_of_the_same_agent_calibrates_as_playing_does(run: Run, tmp_path: Path) -> None:
+    made = []
+    for number in range(6):
+        streams = episode_streams(9, "log", number, "cpu")
+        made.append(collect_with_agent(run.make_env(), run.agent, streams, 0.0).episode)
+    folder = written(made, tmp_path / "log")
+    agent = run.agent.watched()
+    (one,) = watch_log(run, agent, folder, "test", [2])
+    rewards = made[2].reward.astype(float)
+    sensors = made[2].observation["sensors"][:-1]
+    np.testing.assert_allclose(one.truth, realised(rewards[:-1], [sensors], 4))
+    assert one.total == pytest.approx(rewards.sum())
+    # By hand: filter the logged actions, and plan with the same numbers at each step.
+    carry, streams = agent.initial(), episode_streams(0, "log-test", 2, "cpu")
+    for step in range(8):
+        seen = {"sensors": made[2].observation["sensors"][step]}
+        before = carry
+        _, carry, _ = agent.act_on_prepared(before, [seen], streams.agent, rewards=[0.0])
+        assert carry.memory is not None
+        np.testing.assert_array_equal(carry.memory.predictions[0].mean[0], one.mean[step])
+        if step % 5 == 0:
+            agent.act_on_prepared(before, [seen], streams.agent)
+        carry = dataclasses.replace(carry, action=torch.from_numpy(made[2].action[step + 1])[None])
+    copied, figures = tmp_path / "run", tmp_path / "figures.json"
+    shutil.copytree(run.path, copied)
+    words = ["calibrate", str(copied), "--log", str(folder), "--json", str(figures)]
+    assert cli.main(words) == 0
+    assert json.loads(figures.read_text())["noticed"] == {}
+    known = pb.load_run(copied).agent.monitor
+    assert known is not None
+    assert known.calibration is not None
+    assert (known.calibration.episodes, known.calibration.steps) == (3, 90)
+
+
+def test_a_log_of_another_controller_is_refused(
+    run: Run,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with pytest.raises(ConfigError, match=r"by 0.4 .* by 0.1 when"):
+        check(Difference([0.16], [0.01]))
+    check(Difference([0.08], [0.01]))
+    check(Difference([0.0003], [0.0]))
+    copied = tmp_path / "run"
+    shutil.copytree(run.path, copied)
+    made = [
+        collect_with_agent(
+            run.make_env(), run.agent, episode_streams(9, "log", number, "cpu"), 0.0
+        ).episode
+        for number in range(2)
+    ]
+    # The plans of an agent that has learned nothing differ so much that any log is like its own.
+    monkeypatch.setattr(logged, "MAX_RATIO", 0.1)
+    folder = written(made, tmp_path / "log")
+    assert cli.main(["calibrate", str(copied), "--log", str(folder)]) == 2
+    assert "log episodes of this agent" in " ".join(capsys.readouterr().err.split())
+    assert not (copied / "confidence.json").exists()
+    alone = written(made[:1], tmp_path / "alone")
+    assert cli.main(["calibrate", str(copied), "--log", str(alone)]) == 2
+    assert "one more is needed" in " ".join(capsys.readouterr().err.split())
+
+
+def test_bands_while_acting_are_those_of_the_equations(run: Run) -> None:
+    """An independent account of recent errors and tracking, from what was watched."""
+    plain = run.agent.watched()
+    held_out = watch_run(run, plain, "held-out", 4)
+    known = calibration_of(held_out, plain, 0.9, 0.01, "")
+    (one,) = watch_run(run, run.agent.watched(known), "later", 1)
+    bands, (_, horizon, size) = known.bands, one.mean.shape
+    recent, below, above = (np.full((horizon, size), value) for value in (1.0, 0.0, 0.0))
+    scales: list[np.ndarray] = []
+    assert one.low is not None
+    assert one.high is not None
+    for step in range(len(one)):
+        for ahead in range(1, min(step, horizon) + 1):
+            made = step - ahead
+            miss = one.truth[made, ahead - 1] - one.mean[made, ahead - 1]
+            error = abs(miss) / (one.std[made, ahead - 1] + bands.floor[ahead - 1])
+            recent[ahead - 1] += (error / bands.usual[ahead - 1] - recent[ahead - 1]) / 10
+            score = miss / scales[made][ahead - 1] - bands.center[ahead - 1]
+            low = score < -np.exp(below[ahead - 1]) * bands.below[ahead - 1]
+            high = score > np.exp(above[ahead - 1]) * bands.above[ahead - 1]
+            below[ahead - 1] += 0.1 * (low - 0.05)
+            above[ahead - 1] += 0.1 * (high - 0.05)
+        scale = (one.std[step] + bands.floor) * (0.02 + 0.98 * recent)
+        scales.append(scale)
+        middle = one.mean[step] + bands.center * scale
+        np.testing.assert_allclose(one.low[step], middle - np.exp(below) * bands.below * scale)
+        np.testing.assert_allclose(one.high[step], middle + np.exp(above) * bands.above * scale)
+    inside = one.inside_untracked(bands)
+    assert np.isnan(inside[-1]).all()
+    assert set(np.unique(inside[np.isfinite(inside)])) <= {0.0, 1.0}

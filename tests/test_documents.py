@@ -11,6 +11,7 @@ import pytest
 from planet_bayes import cli, runs
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.models import Vector
+from planet_bayes.results.confidence import tables as tables_of_confidence
 from planet_bayes.results.experiment import read_experiment
 from planet_bayes.results.tables import table
 from planet_bayes.spaces import ACTION_SPACES, Signature
@@ -99,6 +100,28 @@ def test_the_trained_agent_that_comes_along_swings_the_pole_up(
     example = runpy.run_path(str(ROOT / "examples" / "control_with_a_trained_agent.py"))
     assert example["main"]() > 700
     assert "ms for each action" in capsys.readouterr().out
+
+
+def test_a_fallback_earns_more_after_the_motor_has_changed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    example = runpy.run_path(str(ROOT / "examples" / "fall_back_on_alarm.py"))
+    found = example["main"]()
+    assert found["with fallback"] > found["agent alone"]
+    assert "alarm at step None" not in capsys.readouterr().out
+
+
+def test_the_trained_agent_is_calibrated() -> None:
+    agent = runs.load_run(ROOT / "agents" / "cartpole_swingup").agent
+    assert agent.monitor is not None
+    assert agent.monitor.calibration is not None
+    assert agent.monitor.calibration.episodes == 20
+
+
+def test_the_tables_of_confidence_are_those_of_the_files() -> None:
+    page = (ROOT / "docs" / "results" / "confidence.md").read_text()
+    for part in tables_of_confidence(ROOT / "results" / "confidence").split("\n\n"):
+        assert part in page
 
 
 def test_the_trained_agent_is_small_and_loads_without_its_environment(

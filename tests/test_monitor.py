@@ -10,15 +10,16 @@ import torch
 from model_building import ACTIONS, BOTH, VECTOR, build, make_observations, seeded, signature
 from planet_bayes.agent import Agent, planned_actions
 from planet_bayes.confidence.calibration import Calibration, Surprise, load
-from planet_bayes.confidence.conformal import Bands
+from planet_bayes.confidence.conformal import GAIN, Bands
 from planet_bayes.confidence.monitor import (
     SMOOTHING_STEPS,
     WARM_UP_STEPS,
+    Memory,
     log_surprise,
-    over_members,
-    predict,
     smooth,
+    still_steps,
 )
+from planet_bayes.confidence.prediction import over_members, predict
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.models import ImportanceFilter, LatentModel, Normal
 from planet_bayes.models.kernels.mean_path import mean_path
@@ -31,8 +32,10 @@ HORIZON = TINY_PLANNER.horizon
 def calibration(agent: Agent, threshold: float = 1e9) -> Calibration:
     entries = {"reward": 1, "return": 1, **agent.signature.vector_sizes()}
     one = np.ones((HORIZON, sum(entries.values())))
-    bands = Bands(0.5 * one, 0.1 * one, 1.0 * one, 2.0 * one)
-    return Calibration(0.9, entries, bands, Surprise(0.0, 1.0, threshold, 0.001), 3, 30, "x")
+    bands = Bands(0.5 * one, 1.0 * one, 0.1 * one, 1.0 * one, 2.0 * one)
+    still = (100,) * (sum(entries.values()) - 2)
+    surprise = Surprise(0.0, 1.0, threshold, 0.001)
+    return Calibration(0.9, entries, bands, surprise, still, 3, 30, "x")
 
 
 def test_the_fast_path_is_the_plain_one() -> None:
@@ -77,6 +80,101 @@ def test_dead_members_do_not_count_and_one_member_has_no_spread() -> None:
     np.testing.assert_array_equal(left.mean, whole.mean)
     np.testing.assert_array_equal(left.std, whole.std)
     assert (over_members(values[1:2]).std == 0).all()
+
+
+def test_a_member_may_be_dead_in_one_environment_only() -> None:
+    values = np.random.default_rng(1).normal(size=(3, 2, 2, 4))
+    values[0, 1] = np.inf
+    found = over_members(values)
+    np.testing.assert_array_equal(found.mean[0], values[:, 0].mean(0))
+    np.testing.assert_array_equal(found.std[1], values[1:, 1].std(0, ddof=1))
+    values[:, 0] = np.nan
+    gone = over_members(values)
+    assert np.isnan(gone.mean[0]).all()
+    np.testing.assert_array_equal(gone.mean[1], found.mean[1])
+
+
+def killed(agent: Agent, members: slice) -> Agent:
+    with torch.no_grad():
+        for part in agent.model.particle_parameters():
+            part[members] = torch.nan
+    return agent
+
+
+def test_one_dead_member_leaves_bands_and_all_of_them_are_an_alarm() -> None:
+    views = make_observations(VECTOR, 1, 1)
+    agent = make_agent(3)
+    agent = killed(agent.watched(calibration(agent)), slice(0, 1))
+    carry = agent.initial()
+    for step in range(WARM_UP_STEPS + 2):
+        _, carry, _ = agent.act(carry, views, seeded(step), rewards=[0.0])
+    assert carry.confidence is not None
+    for band in carry.confidence.bands.values():
+        assert np.isfinite(band.low).all()
+        assert (band.low < band.high).all()
+    assert np.isfinite(carry.confidence.surprise).all()
+    assert not carry.confidence.alarm.any()
+    assert np.isnan(smooth(np.zeros(1), np.array([np.nan]), 9)).all()
+    assert smooth(np.array([np.nan]), np.array([5.0]), 9).item() == 5 / SMOOTHING_STEPS
+    known = agent.monitor
+    assert known is not None
+    killed(agent, slice(None))
+    shape = (3, 1, agent.model.config.stoch)
+    dead = Belief(torch.full((3, 1, agent.model.config.deter), torch.nan), torch.zeros(shape))
+    posterior = Normal(torch.zeros(shape), torch.ones(shape))
+    prepared = {"sensors": torch.zeros(1, *views[0]["sensors"].shape)}
+    actions = torch.zeros(1, HORIZON, ACTIONS)
+    memory = known.update(Memory(), dead, posterior, actions, prepared, None)
+    assert memory.confidence is not None
+    assert memory.confidence.alarm.all()
+    assert np.isnan(memory.confidence.bands["return"].mean).all()
+
+
+def test_one_member_has_bands_from_its_errors_alone() -> None:
+    agent = make_agent(1)
+    agent = agent.watched(calibration(agent))
+    _, carry, _ = agent.act(agent.initial(), make_observations(VECTOR, 1, 1), seeded(0))
+    assert carry.confidence is not None
+    assert (carry.confidence.disagreement == 0).all()
+    band = carry.confidence.bands["reward"]
+    # std 0 and floor 0.5: a center of 0.1 and edges of 1 and 2, in units of 0.5.
+    np.testing.assert_allclose(band.high - band.mean, 0.5 * 2.1)
+    np.testing.assert_allclose(band.mean - band.low, 0.5 * 0.9)
+
+
+def test_a_calibration_of_another_horizon_or_other_sensors_is_refused() -> None:
+    agent = make_agent(2)
+    known = calibration(agent)
+    longer = dataclasses.replace(TINY_PLANNER, horizon=HORIZON + 1)
+    with pytest.raises(ConfigError, match=f"for {HORIZON} steps ahead"):
+        Agent(agent.model, agent.signature, longer).watched(known)
+    with pytest.raises(ConfigError, match="calibrate this agent"):
+        agent.watched(dataclasses.replace(known, entries={**known.entries, "more": 1}))
+
+
+def test_sensors_that_stand_still_are_an_alarm_by_hand() -> None:
+    still: np.ndarray | None = None
+    last: np.ndarray | None = None
+    counts = []
+    for values in ([1.0, 5.0], [1.0, 6.0], [1.0, 6.0], [2.0, 6.0]):
+        seen = np.array([values])
+        still = still_steps(still, last, seen)
+        last = seen
+        counts.append(still[0].tolist())
+    assert counts == [[0, 0], [1, 0], [2, 1], [0, 2]]
+    agent = make_agent(3)
+    known = dataclasses.replace(calibration(agent), still=(100, WARM_UP_STEPS + 1, 100, 100))
+    agent = agent.watched(known)
+    views = [make_observations(VECTOR, 1, seed)[0] for seed in range(1, WARM_UP_STEPS + 5)]
+    carry, alarms = agent.initial(2), []
+    for step, view in enumerate(views):
+        frozen = {"sensors": view["sensors"].copy()}
+        frozen["sensors"][1] = 0.5
+        _, carry, _ = agent.act(carry, [view, frozen], seeded(step))
+        assert carry.confidence is not None
+        alarms.append(carry.confidence.alarm.tolist())
+    assert [one[0] for one in alarms] == [False] * len(views)
+    assert [one[1] for one in alarms] == [False] * (WARM_UP_STEPS + 2) + [True, True]
 
 
 def test_surprise_is_the_kl_by_hand() -> None:
@@ -132,8 +230,8 @@ def test_bands_widen_with_misses_of_what_was_predicted() -> None:
     assert (tracked.above[0, :, :2] > 0).all()
     assert (tracked.below[0, :, :2] < 0).all()
     # One step ahead seven truths were known, three steps ahead five.
-    np.testing.assert_allclose(tracked.below[0, 0, 0], -7 * 0.3 * 0.05)
-    np.testing.assert_allclose(tracked.below[0, 2, 0], -5 * 0.1 * 0.05)
+    np.testing.assert_allclose(tracked.below[0, 0, 0], -7 * GAIN * 0.05)
+    np.testing.assert_allclose(tracked.below[0, 2, 0], -5 * GAIN * 0.05)
 
 
 def test_unknown_rewards_leave_their_bands_and_sensors_still_move() -> None:
@@ -195,7 +293,7 @@ def test_a_calibration_is_the_same_after_a_file(tmp_path: Path) -> None:
     again = load(path)
     assert dataclasses.replace(again, bands=known.bands) == known
     np.testing.assert_array_equal(again.bands.above, known.bands.above)
-    for damage in ("{", "[]", path.read_text().replace('"format": 1', '"format": 9')):
+    for damage in ("{", "[]", path.read_text().replace('"format": 2', '"format": 9')):
         path.write_text(damage)
         with pytest.raises(RunError, match="calibrate"):
             load(path)

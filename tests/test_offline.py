@@ -319,8 +319,8 @@ def test_a_damaged_file_of_a_log_is_named(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--offline", "nowhere"], "offline: nowhere is not a folder"),
-        (["--offline", "none"], "offline: none holds no episodes"),
+        (["--offline", "nowhere"], "the log nowhere is not a folder"),
+        (["--offline", "none"], "the log none holds no episodes"),
         (["--offline", ""], "--offline needs the name of a folder"),
         (["--offline", "log", "--resume", "run"], "--offline and --resume exclude each other"),
         (["--offline", "log", "--collect.episodes", "3"], "--collect.episodes has no effect"),

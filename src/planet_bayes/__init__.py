@@ -29,6 +29,7 @@ if TYPE_CHECKING:
         PlannerError,
         RunError,
     )
+    from planet_bayes.guard import Guard
     from planet_bayes.models import LossConfig, ModelConfig, WorldModel
     from planet_bayes.planner import PlannerConfig
     from planet_bayes.runs import (
@@ -54,6 +55,7 @@ __all__ = [
     "ConfigError",
     "EnvConfig",
     "EnvError",
+    "Guard",
     "LearnConfig",
     "LossConfig",
     "ModelConfig",
@@ -96,6 +98,7 @@ __getattr__, __dir__ = exports(
             *("ConfigError", "EnvError", "NumericalError", "ObservationError"),
             *("PlanetBayesError", "PlannerError", "RunError"),
         ),
+        "guard": ("Guard",),
         "models": ("LossConfig", "ModelConfig", "WorldModel"),
         "planner": ("PlannerConfig",),
         "runs": (

@@ -80,6 +80,12 @@ class Agent:
                 "a monitor compares the inference model's posterior with the prior, and an agent "
                 "with agent.belief importance or particle_filter has no such posterior."
             )
+        known = None if monitor is None else monitor.calibration
+        if known is not None and known.horizon != planner.horizon:
+            raise ConfigError(
+                f"the calibration is for {known.horizon} steps ahead and the planner's horizon is "
+                f"{planner.horizon}, about which it says nothing: calibrate this agent."
+            )
         self.model, self.signature, self.planner = model, signature, planner
         self.belief_filter, self.monitor = belief_filter, monitor
         self.device = model.device

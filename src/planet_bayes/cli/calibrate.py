@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 from rich.console import Console
@@ -39,6 +39,11 @@ class Calibrate:
     """Share of the truths that a band contains."""
     false_alarms: float = 0.001
     """False alarms a step. An alarm that lasts counts once."""
+    seed: int = 0
+    """Seed of all episodes."""
+    log: Path | None = None
+    """Play no episodes: calibrate from those in this folder, which this agent has made without
+    exploration, and judge with every second one."""
     json: Path | None = None
     """Write all figures to this file."""
 
@@ -49,21 +54,25 @@ class Calibrate:
         from planet_bayes import runs
         from planet_bayes.data import files
         from planet_bayes.data.folder import RunFolder
-        from planet_bayes.diagnostics.coverage import calibrate_run
+        from planet_bayes.diagnostics.coverage import calibrate_log, calibrate_run
         from planet_bayes.diagnostics.coverage_figure import draw
 
         run = runs.load_run(self.folder, device="cpu")
         torch.set_num_threads(run.config.run.threads or 1)
-        with console.status("") as status:
-            found = calibrate_run(
-                run,
-                self.episodes,
-                self.test_episodes,
-                self.changed_episodes,
-                self.level,
-                self.false_alarms,
-                lambda title: status.update(f"episodes: {title}"),
-            )
+        with console.status("logged episodes") as status:
+            if self.log is not None:
+                found = calibrate_log(run, self.log, self.level, self.false_alarms)
+            else:
+                found = calibrate_run(
+                    run,
+                    self.episodes,
+                    self.test_episodes,
+                    self.changed_episodes,
+                    self.level,
+                    self.false_alarms,
+                    lambda title: status.update(f"episodes: {title}"),
+                    self.seed,
+                )
         paths = RunFolder(self.folder)
         files.write(paths.confidence, found.calibration.to_json())
         _print_bands(console, found)
@@ -74,10 +83,20 @@ class Calibrate:
             paths.confidence_figure,
         )
         if self.json is not None:
-            facts = {"task": run.config.task, "seed": run.config.seed, **found.to_json()}
+            facts = {
+                "task": run.config.task,
+                "seed": run.config.seed,
+                **self._options(),
+                **found.to_json(),
+            }
             files.write(self.json, json.dumps(facts, indent=1) + "\n")
         console.print(f"wrote {paths.confidence} and {paths.confidence_figure}", soft_wrap=True)
         return 0
+
+    def _options(self) -> dict[str, Any]:
+        """Return how the episodes were made."""
+        counts = {"episodes": self.episodes, "test_episodes": self.test_episodes}
+        return {**counts, "changed_episodes": self.changed_episodes, "episode_seed": self.seed}
 
 
 def _print_bands(console: Console, found: Judgement) -> None:
@@ -108,8 +127,8 @@ def _print_bands(console: Console, found: Judgement) -> None:
 def _print_changes(console: Console, found: Judgement) -> None:
     if found.noticed:
         console.print(
-            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: last "
-            "100 steps, mean over steps ahead, of bands that stay / that adapt.",
+            f"\nChanges at step {found.start}. AUROC and alarms: within 50 steps. Coverage: from "
+            "30 steps after the change on, mean over steps ahead, without / with tracking.",
             soft_wrap=True,
         )
         names = list(found.calibration.entries)

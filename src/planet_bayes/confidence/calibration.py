@@ -13,7 +13,7 @@ import numpy as np
 from planet_bayes.confidence.conformal import Array, Bands
 from planet_bayes.errors import RunError
 
-FORMAT = 1
+FORMAT = 2
 REWARD, RETURN = "reward", "return"
 """Names of the first two quantities. Those of vector observations follow."""
 
@@ -40,6 +40,8 @@ class Calibration:
     """The quantities in the order of the bands' last axis, and how many entries each has."""
     bands: Bands
     surprise: Surprise
+    still: tuple[int, ...]
+    """Steps in a row that each entry of the vector observations may keep exactly its value."""
     episodes: int
     """Held-out episodes that it was made from."""
     steps: int
@@ -67,7 +69,8 @@ def load(path: Path) -> Calibration:
         if version == FORMAT:
             bands = {name: np.array(values, float) for name, values in facts["bands"].items()}
             surprise = Surprise(**facts["surprise"])
-            found = Calibration(**{**facts, "bands": Bands(**bands), "surprise": surprise})
+            parts = {"bands": Bands(**bands), "surprise": surprise, "still": tuple(facts["still"])}
+            found = Calibration(**{**facts, **parts})
             _check_shapes(found)
             return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
@@ -94,3 +97,5 @@ def _check_shapes(calibration: Calibration) -> None:
     parts: list[Array] = list(vars(calibration.bands).values())
     if any(part.shape != shape or not np.isfinite(part).all() for part in parts):
         raise ValueError(f"its bands are not numbers of the shape {shape}")
+    if len(calibration.still) != shape[1] - 2:
+        raise ValueError(f"it has {len(calibration.still)} limits for {shape[1] - 2} sensors")

@@ -1,17 +1,23 @@
 """Conformal bands: intervals that contain the truth with a set probability. Pure NumPy.
 
-Members predict a quantity with mean μ and std σ. Its score is s = (truth - μ) / (σ + floor). The
-floor makes members that agree by chance count less; with one member it is all there is. The band of
-*split-conformal prediction* is between two quantiles of the scores of episodes that were not
-learned from. It contains a share ``level`` of the truths of further such episodes, whatever the
-distribution is.
+Members predict a quantity with mean μ and std σ. Its error e = (truth - μ) / (σ + floor) has units
+of the members' spread. The floor makes members that agree by chance count less; with one member it
+is all there is. Errors come in phases: small while a pole is balanced, large while it swings, and
+larger after the system has changed. So the score is s = e / r, where r is the size of the *recent
+errors* of the same quantity at the same number of steps ahead, a moving average of |e| over its
+usual value.
 
-When the system changes, the old quantiles are wrong. *Quantile tracking* (adaptive conformal
-inference) then moves each edge of the band by its realised misses: it goes outwards by a factor
-after a miss and inwards, more slowly, after a hit, so that in the long run a share (1 - level) / 2
-of the truths is beyond each edge. See `Tracked.moved` for the bound.
+The band of *split-conformal prediction* is between two quantiles of the scores of episodes that
+were not learned from. It contains a share ``level`` of the truths of further such episodes,
+whatever the distribution is.
 
-Axes: points, H steps ahead, K quantities.
+When the system changes, recent errors widen the band within about `RECENT_STEPS` known truths. What
+is then still wrong is corrected by *quantile tracking* (adaptive conformal inference), which moves
+each edge by its realised misses: it goes outwards by a factor after a miss and inwards, more
+slowly, after a hit, so that in the long run a share (1 - level) / 2 of the truths is beyond each
+edge. See `Tracked.moved` for the bound.
+
+Axes: T steps of an episode, H steps ahead, K quantities.
 """
 
 from __future__ import annotations
@@ -29,8 +35,12 @@ Array = NDArray[np.float64]
 
 FLOOR_SHARE = 0.5
 """The floor, as a share of the root mean square error of the members' mean."""
-GAIN, MIN_GAIN = 0.3, 0.05
-"""Step of quantile tracking one step ahead, and its lower limit further ahead (see `gains`)."""
+RECENT_STEPS = 10
+"""Time constant of the moving average of recent errors, in known truths."""
+LEAST_RECENT = 0.02
+"""The least size of recent errors counts as this share of the usual one."""
+GAIN = 0.1
+"""Step of quantile tracking, in logarithms of factors."""
 MAX_LOG_FACTOR = 14.0
 """Limit of the logarithm of an edge's factor, about a million: no sensor may overflow it."""
 MIN_EDGE = 0.01
@@ -46,6 +56,8 @@ class Bands:
     """What calibration found, each ``[H, K]``. Edges are distances from the center, in scores."""
 
     floor: Array
+    usual: Array
+    """The mean size of errors."""
     center: Array
     """The median score. It is not 0 where predictions are biased."""
     below: Array
@@ -53,13 +65,24 @@ class Bands:
     above: Array
     """From the center up to the upper edge."""
 
-    def scores(self, truth: Array, mean: Array, std: Array) -> Array:
-        """Return the scores of truths, relative to the center; all ``[..., H, K]``."""
-        return (truth - mean) / (std + self.floor) - self.center
+    def errors(self, truth: Array, mean: Array, std: Array) -> Array:
+        """Return errors in units of the members' spread; all ``[..., H, K]``."""
+        return (truth - mean) / (std + self.floor)
 
-    def interval(self, mean: Array, std: Array, tracked: Tracked) -> tuple[Array, Array]:
+    def scale(self, std: Array, recent: Array) -> Array:
+        """Return the unit of scores of predictions, by the recent errors when they are made."""
+        return (std + self.floor) * (LEAST_RECENT + (1 - LEAST_RECENT) * recent)
+
+    def after(self, recent: Array, errors: Array) -> Array:
+        """Return the recent errors after realised ones (NaN: unknown, no change)."""
+        return _averaged(recent, np.abs(errors) / self.usual)
+
+    def scores(self, truth: Array, mean: Array, scale: Array) -> Array:
+        """Return the scores of truths, relative to the center; all ``[..., H, K]``."""
+        return (truth - mean) / scale - self.center
+
+    def interval(self, mean: Array, scale: Array, tracked: Tracked) -> tuple[Array, Array]:
         """Return the lower and upper edges, ``[..., H, K]``."""
-        scale = std + self.floor
         middle = mean + self.center * scale
         low = middle - np.exp(tracked.below) * self.below * scale
         return low, middle + np.exp(tracked.above) * self.above * scale
@@ -79,24 +102,15 @@ class Tracked:
         of misses differs from its target by exactly (last - first log factor) / (gain · T), so it
         converges to it whatever the scores are, as long as the limit is not reached.
         """
-        target, gain = (1 - level) / 2, gains(scores.shape[-2])
+        target = (1 - level) / 2
         known = np.isfinite(scores)
         with np.errstate(invalid="ignore"):
             low = scores < -np.exp(self.below) * bands.below
             high = scores > np.exp(self.above) * bands.above
-        below = self.below + gain * np.where(known, low - target, 0.0)
-        above = self.above + gain * np.where(known, high - target, 0.0)
+        below = self.below + GAIN * np.where(known, low - target, 0.0)
+        above = self.above + GAIN * np.where(known, high - target, 0.0)
         limit = MAX_LOG_FACTOR
         return Tracked(np.clip(below, -limit, limit), np.clip(above, -limit, limit))
-
-
-def gains(horizon: int) -> Array:
-    """Return the gain at each of H steps ahead, ``[H, 1]``: `GAIN` / h, at least `MIN_GAIN`.
-
-    What is known h steps ahead comes h steps late and about h times in a row. A larger gain would
-    follow it back and forth.
-    """
-    return np.maximum(GAIN / np.arange(1, horizon + 1), MIN_GAIN)[:, None]
 
 
 def untracked(shape: tuple[int, ...]) -> Tracked:
@@ -104,26 +118,63 @@ def untracked(shape: tuple[int, ...]) -> Tracked:
     return Tracked(np.zeros(shape), np.zeros(shape))
 
 
-def calibrate(truth: Array, mean: Array, std: Array, level: float) -> Bands:
-    """Return the bands of held-out truths and predictions, ``[points, H, K]`` each.
+@dataclass(frozen=True)
+class Forecasts:
+    """What members predicted in one episode and what happened, each ``[T, H, K]``."""
 
-    A truth that is NaN does not count: an episode ends before the last steps ahead.
+    truth: Array
+    """NaN: the episode ended before, and the truth does not count."""
+    mean: Array
+    std: Array
+
+
+def recent_errors(errors: Array, usual: Array) -> Array:
+    """Return the size of recent errors at each step of an episode, ``[T, H, K]``.
+
+    At step t those of predictions whose truth is known count: for h steps ahead, the ones that
+    were made up to step t - h. At first it is the usual one, 1.
+    """
+    steps, horizon, _ = errors.shape
+    found, recent = np.empty_like(errors), np.ones(errors.shape[1:])
+    for step in range(steps):
+        known = np.full(errors.shape[1:], np.nan)
+        ahead = np.arange(min(step, horizon))
+        known[ahead] = errors[step - 1 - ahead, ahead]
+        found[step] = recent = _averaged(recent, np.abs(known) / usual)
+    return found
+
+
+def _averaged(before: Array, value: Array) -> Array:
+    return np.where(np.isfinite(value), before + (value - before) / RECENT_STEPS, before)
+
+
+def calibrate(episodes: Sequence[Forecasts], level: float) -> Bands:
+    """Return the bands of held-out episodes.
 
     The ranks are those of split-conformal prediction: ⌈(n + 1) q⌉ for the upper quantile q, and
     the mirror image below.
     """
+    truth, mean, std = (
+        np.concatenate([getattr(one, name) for one in episodes])
+        for name in ("truth", "mean", "std")
+    )
     known = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(std)
-    fewest = int(known.sum(0).min()) if len(truth) else 0
+    count = known.sum(0)
+    fewest = int(count.min()) if len(truth) else 0
     if fewest < MIN_POINTS:
         raise ConfigError(
             f"a band needs {MIN_POINTS} predictions whose truth is known at every step ahead, got "
             f"{fewest}: hold out more or longer episodes, or choose a smaller horizon."
         )
-    error = np.where(known, truth - mean, np.nan)
-    floor = FLOOR_SHARE * np.sqrt(np.nanmean(np.square(error), 0))
-    floor = np.maximum(floor, 1e-9 + 1e-6 * np.nanmax(abs(np.where(known, truth, np.nan)), 0))
-    scores = np.sort(error / (std + floor), 0)  # NaN last
-    count = known.sum(0)
+    floor = FLOOR_SHARE * np.sqrt(np.mean(np.square(truth - mean), 0, where=known))
+    floor = np.maximum(floor, 1e-9 + 1e-6 * np.abs(truth).max(0, where=known, initial=0.0))
+    one = np.ones_like(floor)
+    bare = Bands(floor, one, 0 * one, one, one)
+    errors = [bare.errors(part.truth, part.mean, part.std) for part in episodes]
+    usual = np.maximum(np.mean(np.abs(np.concatenate(errors)), 0, where=known), 1e-9)
+    recent = np.concatenate([recent_errors(part, usual) for part in errors])
+    scores = bare.scores(truth, mean, bare.scale(std, recent))
+    scores = np.sort(np.where(known, scores, np.nan), 0)  # NaN last
     low, middle, high = (
         _at_rank(scores, rank)
         for rank in (
@@ -133,14 +184,15 @@ def calibrate(truth: Array, mean: Array, std: Array, level: float) -> Bands:
         )
     )
     below, above = (np.maximum(edge, MIN_EDGE) for edge in (middle - low, high - middle))
-    return Bands(floor, middle, below, above)
+    return Bands(floor, usual, middle, below, above)
 
 
 def threshold(episodes: Sequence[Array], rate: float) -> float:
-    """Return the lowest level above which scores rise at most ``rate`` times a step.
+    """Return the lowest level that scores of a new episode exceed at most ``rate`` times a step.
 
-    An excursion above the level counts once, however long it lasts: it is one alarm. With fewer
-    steps than 1 / rate it is the largest score.
+    An excursion above the level counts once, however long it lasts: it is one alarm. As for bands,
+    the new episode counts among the n known ones: if these have k alarms, n + 1 episodes of which
+    any could be the new one have k + 1. With too few steps for that, it is the largest score.
 
     Args:
         episodes: Scores ``[T]`` of each episode.
@@ -149,11 +201,11 @@ def threshold(episodes: Sequence[Array], rate: float) -> float:
     steps = sum(map(len, episodes))
     if not steps:
         raise ConfigError("an alarm needs scores of held-out episodes, got none.")
-    allowed = math.floor(rate * (steps + 1) + ROUNDING)
+    allowed = math.floor(rate * steps * (1 + 1 / len(episodes)) + ROUNDING) - 1
     levels = np.unique(np.concatenate(episodes))[::-1]
     chosen = levels[0]
     for level in levels:
-        if sum(alarms_raised(one > level) for one in episodes) > allowed:
+        if sum(alarms_raised(one > level) for one in episodes) > max(0, allowed):
             break
         chosen = level
     return float(chosen)

@@ -8,6 +8,7 @@ predicted: decoding them takes longer than planning.
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -18,8 +19,9 @@ from torch import Tensor
 
 from planet_bayes.confidence.calibration import RETURN, REWARD, Calibration, columns
 from planet_bayes.confidence.conformal import Array, Tracked, untracked
+from planet_bayes.confidence.prediction import Prediction, predict
+from planet_bayes.errors import ConfigError
 from planet_bayes.models import Normal, WorldModel
-from planet_bayes.models.kernels.mean_path import mean_path
 from planet_bayes.models.losses import kl_divergence
 from planet_bayes.types import Belief
 
@@ -51,17 +53,12 @@ class Confidence:
     surprise: Array
     """How unexpected the last observations were, ``[B]``: the log KL of posterior and prior, in
     stds from its mean in held-out episodes, averaged over some steps."""
+    still: Array
+    """How long a sensor has kept exactly its value, as a share of the time allowed, ``[B]``; the
+    largest over sensors. A sensor that has failed often repeats its last value."""
     alarm: NDArray[np.bool_]
-    """Whether the surprise is above its threshold, ``[B]``."""
-
-
-@dataclass(frozen=True)
-class Prediction:
-    """What the members predict, ``[B, H, K]``; K counts the entries of all quantities."""
-
-    mean: Array
-    std: Array
-    """Over members (ddof = 1); 0 with one member."""
+    """Whether the surprise is above its threshold, or a sensor still for too long, or no member
+    predicts finite numbers, ``[B]``."""
 
 
 @dataclass(frozen=True)
@@ -70,17 +67,39 @@ class Memory:
 
     predictions: tuple[Prediction, ...] = ()
     """Of the last H steps, the newest first."""
+    scales: tuple[Array, ...] = ()
+    """Their units of scores, ``[B, H, K]``; none without a calibration."""
     rewards: tuple[Array, ...] = ()
     """Rewards ``[B]`` of the last H steps, the newest first; NaN: unknown."""
+    recent: Array | None = None
+    """The size of recent errors, ``[B, H, K]``."""
     tracked: Tracked | None = None
     """How far misses have moved the edges of the bands."""
     log_kl: Array | None = None
     """The log KL of posterior and prior at the last step, mean over members, ``[B]``."""
     surprise: Array | None = None
     """The averaged, standardised one."""
+    seen: Array | None = None
+    """The last vector observations, ``[B, D]``."""
+    still: Array | None = None
+    """Steps in a row that each of them has kept its value, ``[B, D]``."""
     steps: int = 0
     confidence: Confidence | None = None
     """Of the last step; None without a calibration."""
+
+    def without(self, dropped: NDArray[np.bool_]) -> Memory:
+        """Return it without predictions in the environments ``[B]`` where another controller acts.
+
+        They were made for the agent's plan, so what happens says nothing about them.
+        """
+        gone = dropped[:, None, None]
+        return dataclasses.replace(
+            self,
+            predictions=tuple(
+                dataclasses.replace(one, mean=np.where(gone, np.nan, one.mean))
+                for one in self.predictions
+            ),
+        )
 
 
 class Monitor:
@@ -101,6 +120,11 @@ class Monitor:
         self.model, self.calibration = model, calibration
         self.entries = {REWARD: 1, RETURN: 1, **entries}
         self._vectors = tuple(entries)
+        if calibration is not None and calibration.entries != self.entries:
+            raise ConfigError(
+                f"the calibration is for {', '.join(calibration.entries)} and the agent predicts "
+                f"{', '.join(self.entries)}, or their sizes differ: calibrate this agent."
+            )
 
     def update(
         self,
@@ -127,94 +151,103 @@ class Monitor:
         horizon = prediction.mean.shape[1]
         history = (earned, *memory.rewards)[:horizon]
         log_kl = log_surprise(self.model, belief, posterior)
-        tracked, surprise, confidence = None, None, None
-        if self.calibration is not None:
-            tracked = memory.tracked or untracked(prediction.mean.shape)
-            if memory.predictions:
-                seen = [observation[name].numpy(force=True) for name in self._vectors]
-                scores = self._scores(memory.predictions, history, seen)
-                tracked = tracked.moved(scores, self.calibration.bands, self.calibration.level)
-            surprise = smoothed(memory.surprise, log_kl, memory.steps, self.calibration)
-            confidence = self._confidence(prediction, tracked, surprise, memory.steps)
-        return Memory(
+        parts = [observation[name].numpy(force=True) for name in self._vectors]
+        seen = np.concatenate(parts, -1, dtype=np.float64) if parts else np.zeros((batch, 0))
+        after = Memory(
             predictions=(prediction, *memory.predictions)[:horizon],
             rewards=history,
-            tracked=tracked,
             log_kl=log_kl,
-            surprise=surprise,
+            seen=seen,
+            still=still_steps(memory.still, memory.seen, seen),
             steps=memory.steps + 1,
-            confidence=confidence,
+        )
+        if self.calibration is None:
+            return after
+        bands = self.calibration.bands
+        tracked = memory.tracked or untracked(prediction.mean.shape)
+        recent = np.ones_like(prediction.mean) if memory.recent is None else memory.recent
+        if memory.predictions:
+            misses, scale = self._misses(memory, history, seen)
+            recent = bands.after(recent, misses / scale[0])
+            scores = misses / scale[1] - bands.center
+            tracked = tracked.moved(scores, bands, self.calibration.level)
+        scales = bands.scale(prediction.std, recent)
+        surprise = smoothed(memory.surprise, log_kl, memory.steps, self.calibration)
+        return dataclasses.replace(
+            after,
+            scales=(scales, *memory.scales)[:horizon],
+            recent=recent,
+            tracked=tracked,
+            surprise=surprise,
+            confidence=self._confidence(prediction, scales, tracked, surprise, after),
         )
 
-    def _scores(
-        self,
-        predictions: tuple[Prediction, ...],
-        rewards: tuple[Array, ...],
-        seen: list[NDArray[np.generic]],
-    ) -> Array:
-        """Return the scores ``[B, H, K]`` of all predictions for this moment; NaN: none."""
+    def _misses(
+        self, memory: Memory, rewards: tuple[Array, ...], seen: Array
+    ) -> tuple[Array, tuple[Array, Array]]:
+        """Return how far all predictions for this moment were off, and the units of that.
+
+        All are ``[B, H, K]``; NaN: there was no prediction. The units are the members' spread, and
+        that times the recent errors when the prediction was made.
+        """
         assert self.calibration is not None
-        count, index = len(predictions), np.arange(len(predictions))
+        count = len(memory.predictions)
         # The prediction of h steps ago, at h steps ahead: the diagonal.
-        mean = np.stack([one.mean for one in predictions])[index, :, index]  # [n, B, K]
-        std = np.stack([one.std for one in predictions])[index, :, index]
+        index = np.arange(count)
+        mean, std, scale = (
+            np.stack(parts)[index, :, index]  # [n, B, K]
+            for parts in (
+                [one.mean for one in memory.predictions],
+                [one.std for one in memory.predictions],
+                memory.scales,
+            )
+        )
         truth = np.empty_like(mean)
         truth[..., 0] = rewards[0]
         truth[..., 1] = np.cumsum(np.stack(rewards), 0)[:count]
-        if seen:
-            truth[..., 2:] = np.concatenate(seen, -1)
-        bands = self.calibration.bands
-        scores = np.full((mean.shape[1], *bands.floor.shape), np.nan)
-        scale = std + bands.floor[:count, None]
-        known = (truth - mean) / scale - bands.center[:count, None]
-        scores[:, :count] = known.swapaxes(0, 1)
-        return scores
+        truth[..., 2:] = seen
+        floor = self.calibration.bands.floor
+        found = np.full((mean.shape[1], *floor.shape), np.nan)
+        found[:, :count] = (truth - mean).swapaxes(0, 1)
+        spread, unit = np.ones_like(found), np.ones_like(found)
+        spread[:, :count] = (std + floor[:count, None]).swapaxes(0, 1)
+        unit[:, :count] = scale.swapaxes(0, 1)
+        return found, (spread, unit)
 
     def _confidence(
-        self, prediction: Prediction, tracked: Tracked, surprise: Array, steps: int
+        self,
+        prediction: Prediction,
+        scale: Array,
+        tracked: Tracked,
+        surprise: Array,
+        memory: Memory,
     ) -> Confidence:
         assert self.calibration is not None
-        low, high = self.calibration.bands.interval(prediction.mean, prediction.std, tracked)
+        low, high = self.calibration.bands.interval(prediction.mean, scale, tracked)
         bands = {}
         for name, where in columns(self.entries).items():
             scalar = name in (REWARD, RETURN)
             parts = (part[..., where] for part in (low, prediction.mean, high))
             bands[name] = Band(*(part[..., 0] if scalar else part for part in parts))
-        alarm = surprise > self.calibration.surprise.threshold
+        assert memory.still is not None
+        limits = np.array(self.calibration.still, np.float64)
+        still = (memory.still / limits).max(-1, initial=0.0)
+        alarm = (surprise > self.calibration.surprise.threshold) | (still > 1)
+        alarm &= memory.steps > WARM_UP_STEPS
         return Confidence(
             bands=bands,
             disagreement=prediction.std[:, -1, 1],
             surprise=surprise,
-            alarm=alarm & (steps >= WARM_UP_STEPS),
+            still=still,
+            alarm=alarm | np.isnan(surprise),
         )
 
 
-@torch.no_grad()
-def predict(
-    model: WorldModel, belief: Belief, actions: Tensor, vectors: Sequence[str]
-) -> Prediction:
-    """Return what the members predict of actions ``[B, H, A]`` from their beliefs.
-
-    Every member takes the mean of its prior at each step. A member that predicts something that is
-    not finite does not count.
-    """
-    steps = actions.transpose(0, 1)
-    features = mean_path(model.rssm, model.weights(), belief, steps)  # [H, P, B, F]
-    rewards = model.head("reward").predict(features).unsqueeze(-1)  # [H, P, B, 1]
-    decoded = model.reconstruct(features, vectors) if vectors else {}
-    parts = [rewards, rewards.cumsum(0), *(decoded[name] for name in vectors)]
-    values = torch.cat(parts, -1).permute(1, 2, 0, 3)  # [P, B, H, K]
-    return over_members(values.double().numpy(force=True))
-
-
-def over_members(values: Array) -> Prediction:
-    """Return mean and std over the members of ``[P, B, H, K]`` that are finite everywhere."""
-    finite = np.isfinite(values).all((1, 2, 3))
-    if not finite.all():
-        values = values[finite] if finite.any() else values
-    mean = values.mean(0)
-    std = values.std(0, ddof=1) if len(values) > 1 else np.zeros_like(mean)
-    return Prediction(mean, std)
+def still_steps(before: Array | None, last: Array | None, seen: Array) -> Array:
+    """Return for how many steps in a row each entry of ``[B, D]`` has kept exactly its value."""
+    if before is None or last is None:
+        return np.zeros_like(seen)
+    return np.where(seen == last, before + 1, 0.0)
 
 
 @torch.no_grad()
@@ -225,7 +258,7 @@ def log_surprise(model: WorldModel, belief: Belief, posterior: Normal) -> Array:
     finite = np.isfinite(nats)
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(finite, nats, 0).sum(0) / finite.sum(0)
-    return np.log(np.maximum(mean, 1e-6))
+    return np.log(np.maximum(mean, 1e-6))  # NaN: all members are dead
 
 
 def smoothed(before: Array | None, log_kl: Array, steps: int, calibration: Calibration) -> Array:
@@ -235,7 +268,11 @@ def smoothed(before: Array | None, log_kl: Array, steps: int, calibration: Calib
 
 
 def smooth(before: Array | None, value: Array, steps: int) -> Array:
-    """Return the next value of the moving average, which begins at 0 after the warm-up."""
+    """Return the next value of the moving average, which begins at 0 after the warm-up.
+
+    It is NaN where the value is, and begins anew after that.
+    """
     if before is None or steps < WARM_UP_STEPS:
-        return np.zeros_like(value)
+        return np.where(np.isnan(value), np.nan, 0.0)
+    before = np.where(np.isnan(before), 0.0, before)
     return before + (value - before) / SMOOTHING_STEPS

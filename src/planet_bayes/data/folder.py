@@ -88,6 +88,11 @@ class RunFolder:
         return self.path / "confidence.png"
 
     @property
+    def requests_figure(self) -> Path:
+        """The figure of `planet-bayes suggest`."""
+        return self.path / "requests.png"
+
+    @property
     def prediction_figure(self) -> Path:
         """The figure of `planet-bayes predict`."""
         return self.path / "prediction.png"

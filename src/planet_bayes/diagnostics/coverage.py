@@ -5,26 +5,31 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from planet_bayes.agent import Agent
 from planet_bayes.confidence.calibration import Calibration, columns
-from planet_bayes.confidence.conformal import Array, alarms_raised, untracked
+from planet_bayes.confidence.conformal import Array, alarms_raised
 from planet_bayes.confidence.monitor import WARM_UP_STEPS
 from planet_bayes.diagnostics.calibration import auroc, rank_correlation
 from planet_bayes.diagnostics.changes import CHANGES
 from planet_bayes.diagnostics.conditions import NotApplicable
+from planet_bayes.diagnostics.logged import watch_log
 from planet_bayes.diagnostics.watching import Watched, calibration_of, watch_run
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
+from planet_bayes.training.offline import logged_paths
 from planet_bayes.training.weights import digest
 
 NOTICE_STEPS = 50
 """Steps after a change within which an alarm counts."""
-SETTLED_STEPS = 100
-"""Last steps of a changed episode over which adapted bands are judged."""
+SETTLING_STEPS, SETTLED_STEPS = 30, 100
+"""Steps after a change before bands are judged, and the last steps of an episode over which they
+are. A truth 15 steps ahead is known only 15 steps after the change. In short episodes bands are
+judged over the second half of what follows the change."""
 START_SHARE = 1 / 3
 """When a change begins, as a share of the length of the shortest clean episode."""
 
@@ -34,11 +39,11 @@ class Held:
     """How the bands of one quantity held on unchanged episodes, each ``[H]``."""
 
     calibrated: Array
-    """Coverage of the calibrated bands, which do not move."""
+    """Coverage of the calibrated bands, without tracking."""
     adapted: Array
-    """Coverage of the bands while acting, which move with misses."""
+    """Coverage of the bands while acting, whose edges track misses."""
     width: Array
-    """Mean width of the calibrated bands."""
+    """Mean width of the bands while acting."""
     rank_correlation: Array
     """Spearman's correlation of the members' std and the error."""
 
@@ -54,10 +59,10 @@ class Noticed:
     alarms: float
     """Share of the episodes with an alarm within `NOTICE_STEPS`."""
     calibrated: dict[str, float]
-    """Coverage of the bands that do not move, over the last `SETTLED_STEPS`, by quantity, mean over
+    """Coverage without tracking, from `SETTLING_STEPS` after the change on, by quantity, mean over
     steps ahead."""
     adapted: dict[str, float]
-    """The same of the bands that move."""
+    """The same of the bands while acting."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +99,7 @@ def calibrate_run(
     level: float,
     rate: float,
     report: Callable[[str], None] = lambda title: None,
+    seed: int = 0,
 ) -> Judgement:
     """Calibrate a run's agent on fresh episodes, and judge it on others.
 
@@ -105,6 +111,7 @@ def calibrate_run(
         level: Share of truths that a band contains.
         rate: False alarms a step.
         report: Called with what begins.
+        seed: Of all episodes.
     """
     counts = {"episodes": episodes, "test_episodes": test_episodes}
     for name, count in counts.items():
@@ -112,20 +119,58 @@ def calibrate_run(
             raise ConfigError(f"{name} must be at least 1, got {count}.")
     report("held-out episodes")
     plain = run.agent.watched()
-    held_out = watch_run(run, plain, "held-out", episodes)
+    held_out = watch_run(run, plain, "held-out", episodes, seed=seed)
     known = calibration_of(held_out, plain, level, rate, digest(run.agent.model))
     agent = run.agent.watched(known)
     report("later episodes")
-    clean = watch_run(run, agent, "later", test_episodes)
+    clean = watch_run(run, agent, "later", test_episodes, seed=seed)
     start = int(START_SHARE * min(map(len, clean)))
     noticed, skipped = {}, {}
     for name, change in CHANGES.items() if changed_episodes else ():
         report(change.title)
         try:
-            made = _changed(run, agent, name, changed_episodes, held_out, start)
+            made = _changed(run, agent, name, changed_episodes, held_out, start, seed)
             noticed[name] = judge_change(made, clean, known, start)
         except NotApplicable as error:
             skipped[name] = str(error)
+    return judge(known, clean, start, noticed, skipped)
+
+
+def calibrate_log(run: Run, folder: Path, level: float, rate: float) -> Judgement:
+    """Calibrate a run's agent on every second episode of a log, and judge it on the others.
+
+    Args:
+        run: The run, on the CPU.
+        folder: Episodes of this agent (see `planet_bayes.diagnostics.logged`).
+        level: Share of truths that a band contains.
+        rate: False alarms a step.
+    """
+    count = len(logged_paths(folder))
+    if count < 2:
+        raise ConfigError(f"{folder} has one episode, and one more is needed to judge the bands.")
+    plain = run.agent.watched()
+    held_out = watch_log(run, plain, folder, "held-out", range(0, count, 2))
+    known = calibration_of(held_out, plain, level, rate, digest(run.agent.model))
+    later = watch_log(run, run.agent.watched(known), folder, "later", range(1, count, 2))
+    return judge(known, later, 0, {}, {})
+
+
+def judge(
+    known: Calibration,
+    clean: Sequence[Watched],
+    start: int,
+    noticed: dict[str, Noticed],
+    skipped: dict[str, str],
+) -> Judgement:
+    """Return all figures of an agent.
+
+    Args:
+        known: Its calibration.
+        clean: Unchanged episodes that the calibration was not made from.
+        start: The step at which changes begin.
+        noticed: What changes did, by name.
+        skipped: Why a change is missing, by name.
+    """
     alarms = [one.alarm[WARM_UP_STEPS:] for one in clean if one.alarm is not None]
     steps = sum(map(len, alarms))
     return Judgement(
@@ -141,12 +186,18 @@ def calibrate_run(
 
 
 def _changed(
-    run: Run, agent: Agent, name: str, episodes: int, clean: Sequence[Watched], start: int
+    run: Run,
+    agent: Agent,
+    name: str,
+    episodes: int,
+    clean: Sequence[Watched],
+    start: int,
+    seed: int,
 ) -> list[Watched]:
     where = columns(agent.signature.vector_sizes())
     now = np.concatenate([one.truth[:-1, 0, 2:] for one in clean])  # sensors, one step ahead
     scales = {key: np.nanstd(now[:, part], axis=0) for key, part in where.items()}
-    return watch_run(run, agent, name, episodes, name, scales, start)
+    return watch_run(run, agent, name, episodes, name, scales, start, seed)
 
 
 def judge_bands(clean: Sequence[Watched], known: Calibration) -> dict[str, Held]:
@@ -154,15 +205,15 @@ def judge_bands(clean: Sequence[Watched], known: Calibration) -> dict[str, Held]
     truth, mean, std = (
         np.concatenate([getattr(one, name) for one in clean]) for name in ("truth", "mean", "std")
     )
-    low, high = known.bands.interval(mean, std, untracked(mean.shape[1:]))
-    fixed = np.where(np.isfinite(truth), (truth >= low) & (truth <= high), np.nan)
+    fixed = np.concatenate([one.inside_untracked(known.bands) for one in clean])
     moving = np.concatenate([one.inside() for one in clean])
+    width = np.concatenate([one.width() for one in clean])
     found = {}
     for name, where in columns(known.entries).items():
         found[name] = Held(
             calibrated=np.nanmean(fixed[..., where], (0, 2)),
             adapted=np.nanmean(moving[..., where], (0, 2)),
-            width=(high - low)[..., where].mean((0, 2)),
+            width=width[..., where].mean((0, 2)),
             rank_correlation=_ranks(truth[..., where], mean[..., where], std[..., where]),
         )
     return found
@@ -191,10 +242,9 @@ def judge_change(
     alarms = [one.alarm[window].any() for one in changed if one.alarm is not None]
     fixed, moving = [], []
     for one in changed:
-        after = slice(max(start, len(one) - SETTLED_STEPS), None)
-        low, high = known.bands.interval(one.mean, one.std, untracked(one.mean.shape[1:]))
-        within = (one.truth >= low) & (one.truth <= high)
-        fixed.append(np.where(np.isfinite(one.truth), within, np.nan)[after])
+        settling = min(SETTLING_STEPS, (len(one) - start) // 2)
+        after = slice(max(start + settling, len(one) - SETTLED_STEPS), None)
+        fixed.append(one.inside_untracked(known.bands)[after])
         moving.append(one.inside()[after])
     by_name = columns(known.entries)
     return Noticed(

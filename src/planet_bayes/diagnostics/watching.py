@@ -15,7 +15,15 @@ from numpy.typing import NDArray
 
 from planet_bayes.agent import Agent, Prepared
 from planet_bayes.confidence.calibration import Calibration, Surprise
-from planet_bayes.confidence.conformal import Array, calibrate, threshold
+from planet_bayes.confidence.conformal import (
+    Array,
+    Bands,
+    Forecasts,
+    calibrate,
+    recent_errors,
+    threshold,
+    untracked,
+)
 from planet_bayes.confidence.monitor import WARM_UP_STEPS, Memory, smooth
 from planet_bayes.diagnostics.changes import CHANGES, Disturbance
 from planet_bayes.diagnostics.conditions import AnyEnv
@@ -24,8 +32,9 @@ from planet_bayes.rng import numpy_stream
 from planet_bayes.runs import Run
 from planet_bayes.training.collect import Streams, episode_streams
 
-SEED = 0
-"""Of all watched episodes, whatever the run's own seed is."""
+STILL_FACTOR, STILL_STEPS = 2, 5
+"""A sensor may keep its value for this many times its longest time in held-out episodes, and this
+many steps more."""
 
 
 @dataclass(frozen=True)
@@ -42,24 +51,48 @@ class Watched:
     """``[T]``."""
     total: float
     """Return of the episode."""
+    longest_still: Array
+    """Most steps in a row that each entry of the vector observations kept its value, ``[D]``."""
     low: Array | None = None
     """Lower edges of the bands while acting, ``[T, H, K]``; None: not calibrated."""
     high: Array | None = None
     """Upper edges."""
     surprise: Array | None = None
-    """As `Confidence.surprise`, ``[T]``."""
+    """As `Confidence.surprise`, ``[T]``; infinite where a sensor has been still for too long."""
     alarm: NDArray[np.bool_] | None = None
     """``[T]``."""
 
     def __len__(self) -> int:
         return len(self.mean)
 
+    @property
+    def forecasts(self) -> Forecasts:
+        """What calibration needs."""
+        return Forecasts(self.truth, self.mean, self.std)
+
+    def inside_untracked(self, bands: Bands) -> Array:
+        """Return as `inside` does for bands that misses do not move."""
+        errors = bands.errors(self.truth, self.mean, self.std)
+        scale = bands.scale(self.std, recent_errors(errors, bands.usual))
+        low, high = bands.interval(self.mean, scale, untracked(self.mean.shape[1:]))
+        return _within(self.truth, low, high)
+
     def inside(self) -> Array:
         """Return 1 where the truth was in the band, 0 where not, NaN where unknown."""
         assert self.low is not None
         assert self.high is not None
-        within = (self.truth >= self.low) & (self.truth <= self.high)
-        return np.where(np.isfinite(self.truth), within, np.nan)
+        return _within(self.truth, self.low, self.high)
+
+    def width(self) -> Array:
+        """Return the width of the bands while acting, ``[T, H, K]``."""
+        assert self.low is not None
+        assert self.high is not None
+        return self.high - self.low
+
+
+def _within(truth: Array, low: Array, high: Array) -> Array:
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isfinite(truth), (truth >= low) & (truth <= high), np.nan)
 
 
 def watch(
@@ -87,16 +120,25 @@ def watch(
         seen.append(observation)
         raw, earned, terminated, truncated, _ = env.step(action[0])
         reward, done = float(earned), terminated or truncated
-    return _watched(agent, made, seen, rewards, sum(rewards) + (reward or 0.0))
+    return watched(agent, made, seen, np.array(rewards), sum(rewards) + (reward or 0.0))
 
 
-def _watched(
+def watched(
     agent: Agent,
     made: Sequence[Memory],
     seen: Sequence[Prepared],
-    rewards: Sequence[float],
+    rewards: Array,
     total: float,
 ) -> Watched:
+    """Return an episode from what the monitor remembered at each of its steps.
+
+    Args:
+        agent: The agent with a monitor.
+        made: What the monitor remembered, at each step.
+        seen: What the agent saw.
+        rewards: The rewards ``[T]`` that came with that.
+        total: Return of the episode.
+    """
     assert agent.monitor is not None
     names = agent.signature.vector_sizes()
     predictions = [memory.predictions[0] for memory in made]
@@ -106,9 +148,10 @@ def _watched(
     plain = Watched(
         mean=mean,
         std=np.concatenate([one.std for one in predictions]),
-        truth=realised(np.array(rewards), vectors, mean.shape[1]),
+        truth=realised(rewards, vectors, mean.shape[1]),
         log_kl=log_kl,
         total=total,
+        longest_still=np.max([one.still[0] for one in made if one.still is not None], 0),
     )
     sure = [memory.confidence for memory in made if memory.confidence is not None]
     if not sure:
@@ -117,7 +160,7 @@ def _watched(
         plain,
         low=np.concatenate([_joined(band.low for band in one.bands.values()) for one in sure]),
         high=np.concatenate([_joined(band.high for band in one.bands.values()) for one in sure]),
-        surprise=np.concatenate([one.surprise for one in sure]),
+        surprise=np.concatenate([np.where(one.still > 1, np.inf, one.surprise) for one in sure]),
         alarm=np.concatenate([one.alarm for one in sure]),
     )
 
@@ -163,21 +206,21 @@ def calibration_of(
         raise ConfigError(f"the rate of false alarms must be between 0 and 1, got {rate}.")
     if not episodes:
         raise ConfigError("there are no held-out episodes, so there is no band; play some first.")
-    parts = zip(*((one.truth, one.mean, one.std) for one in episodes), strict=True)
-    truth, mean, std = (np.concatenate(part) for part in parts)
-    bands = calibrate(truth, mean, std, level)
+    bands = calibrate([one.forecasts for one in episodes], level)
     usual = np.concatenate([one.log_kl[WARM_UP_STEPS:] for one in episodes])
     if not len(usual):
         raise ConfigError(f"no held-out episode has more than {WARM_UP_STEPS} steps.")
     center, scale = float(usual.mean()), max(float(usual.std()), 1e-6)
     scores = [smoothed_surprise((one.log_kl - center) / scale) for one in episodes]
     judged = [one[WARM_UP_STEPS:] for one in scores]
+    longest = np.max([one.longest_still for one in episodes], 0)
     assert agent.monitor is not None
     return Calibration(
         level=level,
         entries=agent.monitor.entries,
         bands=bands,
         surprise=Surprise(center, scale, threshold(judged, rate), max(rate, 1 / (len(usual) + 1))),
+        still=tuple(int(STILL_FACTOR * most + STILL_STEPS) for most in longest),
         episodes=len(episodes),
         steps=sum(map(len, episodes)),
         weights=weights,
@@ -201,6 +244,7 @@ def watch_run(
     change: str | None = None,
     scales: Mapping[str, NDArray[np.generic]] | None = None,
     start: int = 0,
+    seed: int = 0,
 ) -> list[Watched]:
     """Play watched episodes in fresh environments.
 
@@ -212,13 +256,14 @@ def watch_run(
         change: A name in `CHANGES`; None: nothing changes.
         scales: Std of each entry of each vector observation in clean episodes.
         start: The step at which the change begins.
+        seed: Of all episodes, whatever the run's own seed is.
     """
     made = []
     for number in range(episodes):
-        streams = episode_streams(SEED, f"watch-{name}", number, "cpu")
+        streams = episode_streams(seed, f"watch-{name}", number, "cpu")
         disturbance = None
         if change is not None:
-            rng = numpy_stream(SEED, f"watch-{name}-noise", number)
+            rng = numpy_stream(seed, f"watch-{name}-noise", number)
             disturbance = Disturbance(CHANGES[change], start, agent.signature, scales or {}, rng)
         # A fresh environment each time: a change of the physics would stay.
         with contextlib.closing(run.make_env()) as env:

@@ -85,12 +85,12 @@ def load_log(path: Path) -> Log:
 def logged_paths(folder: Path) -> list[Path]:
     """Return the files of a log: those of a folder, or of the episodes of a run."""
     if not folder.is_dir():
-        raise ConfigError(f"offline: {folder} is not a folder; name one with episodes.")
+        raise ConfigError(f"the log {folder} is not a folder; name one with episodes.")
     run = RunFolder(folder)
     found = sorted((run.episodes if run.episodes.is_dir() else folder).glob("*.npz"))
     if not found:
         raise ConfigError(
-            f"offline: {folder} holds no episodes; name a folder of .npz files or a run."
+            f"the log {folder} holds no episodes; name a folder of .npz files or a run."
         )
     return found
 
@@ -117,7 +117,7 @@ def logged_episode(path: Path, signature: Signature) -> Episode:
     episode = read_episode(path, unnamed=next(iter(signature.observation)))
     problem = episode_problem(episode, signature, "the environment")
     if problem:
-        raise ConfigError(f"offline: {path} {problem}.")
+        raise ConfigError(f"the logged episode {path} {problem}.")
     ordered = {name: episode.observation[name] for name in signature.observation}
     return Episode(ordered, episode.action, episode.reward, episode.terminal)
 
