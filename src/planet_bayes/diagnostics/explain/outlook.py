@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from planet_bayes.agent import Agent
-from planet_bayes.confidence.monitor import over_members
+from planet_bayes.confidence.prediction import over_members
 from planet_bayes.diagnostics.explain.recording import Moments, Recording
 from planet_bayes.diagnostics.watching import realised
 from planet_bayes.models.kernels.mean_path import mean_path
