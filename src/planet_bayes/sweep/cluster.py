@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import subprocess
 from typing import Any
@@ -17,6 +18,7 @@ from planet_bayes.sweep.process import start
 MAX_RETRIES = 20
 """How often a job may lose its node. A limit, because a job may itself bring its nodes down."""
 _POLL_SECONDS = 0.5
+_CANCEL_SECONDS = 5.0
 
 
 class Cluster:
@@ -54,10 +56,12 @@ class Cluster:
 
     def stop(self) -> None:
         """Cancel the tasks, wait for those that run, and leave the cluster."""
-        for task in self._jobs:
-            ray.cancel(task)
-        if self._jobs:
-            ray.wait(list(self._jobs), num_returns=len(self._jobs))
+        tasks = list(self._jobs)
+        while tasks:
+            for task in tasks:
+                ray.cancel(task)
+            # Ray may lose the exception that it raises in a task, so it is asked again.
+            _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=_CANCEL_SECONDS)
         self._jobs.clear()
         ray.shutdown()
 
@@ -85,7 +89,9 @@ def _run(job: Job) -> int:
     finally:
         if process.poll() is None:
             process.terminate()
-            process.wait()
+            while process.poll() is None:
+                with contextlib.suppress(KeyboardInterrupt):  # cancelled again
+                    process.wait()
 
 
 def _ended(job: Job, task: Any) -> Ended:
