@@ -44,6 +44,18 @@ def test_bands_contain_the_set_share_of_new_truths(level: float) -> None:
         np.testing.assert_allclose(beyond.mean(0), (1 - level) / 2, atol=0.015)
 
 
+@pytest.mark.parametrize(("level", "needed"), [(0.9, 40), (0.95, 40), (0.99, 199), (0.999, 1999)])
+def test_an_edge_needs_as_many_points_as_its_rank(level: float, needed: int) -> None:
+    """With one point less, ⌈(n + 1) (1 + level) / 2⌉ is beyond the last known score."""
+    rng = np.random.default_rng(0)
+    one = skewed(rng, needed + 3)
+    one.truth[needed:] = np.nan
+    assert np.isfinite(calibrate([one], level).above).all()
+    one.truth[needed - 1] = np.nan
+    with pytest.raises(ConfigError, match=f"needs {needed} .* got {needed - 1}"):
+        calibrate([one], level)
+
+
 def test_recent_errors_by_hand() -> None:
     """One step ahead the errors of steps 0, 1, … are known at 1, 2, …; two ahead one step later."""
     errors = np.array([[[2.0], [-4.0]], [[0.0], [np.nan]], [[1.0], [0.0]]])

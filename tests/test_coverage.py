@@ -18,6 +18,7 @@ from planet_bayes.data.replay import Replay
 from planet_bayes.diagnostics import logged
 from planet_bayes.diagnostics.changes import CHANGES, Disturbance, dimmed, frozen, noisy, shifted
 from planet_bayes.diagnostics.conditions import NotApplicable
+from planet_bayes.diagnostics.coverage import judge_change
 from planet_bayes.diagnostics.logged import Difference, check, watch_log
 from planet_bayes.diagnostics.watching import calibration_of, realised, watch_run
 from planet_bayes.errors import ConfigError
@@ -83,6 +84,22 @@ def test_a_run_is_calibrated_and_its_export_too(run: Run, tmp_path: Path) -> Non
         assert agent.monitor is not None
         assert agent.monitor.calibration is not None
         assert agent.monitor.calibration.episodes == 3
+
+
+def test_episodes_that_end_before_a_change_do_not_count(run: Run) -> None:
+    plain = run.agent.watched()
+    held_out = watch_run(run, plain, "held-out", 3)
+    agent = run.agent.watched(calibration_of(held_out, plain, 0.9, 0.001, "none"))
+    assert agent.monitor is not None
+    known = agent.monitor.calibration
+    assert known is not None
+    clean = watch_run(run, agent, "later", 2)
+    names = ("mean", "std", "truth", "log_kl", "low", "high", "surprise", "alarm", "recent")
+    cut = {name: getattr(clean[0], name)[:8] for name in names if hasattr(clean[0], name)}
+    short = dataclasses.replace(clean[0], **cut)
+    assert judge_change([short, clean[1]], clean, known, 10).total == clean[1].total
+    with pytest.raises(NotApplicable, match="ended before it began, at step 10"):
+        judge_change([short], clean, known, 10)
 
 
 def test_a_calibration_of_other_weights_or_settings_is_not_used(run: Run, tmp_path: Path) -> None:
@@ -215,6 +232,11 @@ def test_a_log_of_another_controller_is_refused(
     alone = written(made[:1], tmp_path / "alone")
     assert cli.main(["calibrate", str(copied), "--log", str(alone)]) == 2
     assert "one more is needed" in " ".join(capsys.readouterr().err.split())
+
+
+def test_what_a_run_has_learned_from_is_refused(run: Run, capsys: pytest.CaptureFixture) -> None:
+    assert cli.main(["calibrate", str(run.path), "--log", str(run.path / "episodes")]) == 2
+    assert "holds what the run has learned from" in " ".join(capsys.readouterr().err.split())
 
 
 def test_bands_while_acting_are_those_of_the_equations(run: Run) -> None:

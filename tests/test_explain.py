@@ -250,6 +250,26 @@ def test_the_document_has_the_state_the_curve_and_the_baselines(run: Run) -> Non
     assert again["return"] != made["return"]
 
 
+def test_the_latent_space_leaves_out_a_dead_member(folder: Path) -> None:
+    run = runs.load_run(folder, device="cpu")
+    with torch.no_grad():
+        for part in run.agent.model.particle_parameters():
+            part[0] = torch.nan
+    made = document.explained(run, source.play_start(run, 0), "a command")
+    assert [view["name"] for view in made["latent"]] == ["member 2"]
+    assert np.isfinite(unpacked(made["latent"][0]["futures"])).all()
+    html.page(made, "explain")
+
+
+def test_a_state_without_names_is_not_probed(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An environment may have too many entries to name. The agent's vectors are probed instead."""
+    env = dataclasses.replace(run.config.env, observation=("state",))
+    of_state = dataclasses.replace(run, config=dataclasses.replace(run.config, env=env))
+    assert source.environment(of_state)[1] == "state"
+    monkeypatch.setattr(source, "state_names", lambda env: ())
+    assert source.environment(of_state)[1] is None
+
+
 def test_a_page_is_written_from_stored_and_logged_episodes_without_the_environment(
     folder: Path,
     tmp_path: Path,

@@ -130,6 +130,22 @@ def test_one_dead_member_leaves_bands_and_all_of_them_are_an_alarm() -> None:
     assert np.isnan(memory.confidence.bands["return"].mean).all()
 
 
+def test_predictions_that_are_not_finite_are_an_alarm_too() -> None:
+    """The surprise does not know the decoder."""
+    views = make_observations(VECTOR, 1, 1)
+    agent = make_agent(3)
+    agent = agent.watched(calibration(agent))
+    with torch.no_grad():
+        for name, part in agent.model.named_parameters():
+            if "decoder" in name:
+                part.fill_(torch.nan)
+    _, carry, _ = agent.act(agent.initial(), views, seeded(0))
+    assert carry.confidence is not None
+    assert np.isnan(carry.confidence.bands["sensors"].mean).all()
+    assert np.isfinite(carry.confidence.surprise).all()
+    assert carry.confidence.alarm.all()
+
+
 def test_one_member_has_bands_from_its_errors_alone() -> None:
     agent = make_agent(1)
     agent = agent.watched(calibration(agent))

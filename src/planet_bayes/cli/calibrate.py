@@ -94,7 +94,9 @@ class Calibrate:
         return 0
 
     def _options(self) -> dict[str, Any]:
-        """Return how the episodes were made."""
+        """Return where the episodes are from."""
+        if self.log is not None:
+            return {"log": str(self.log)}
         counts = {"episodes": self.episodes, "test_episodes": self.test_episodes}
         return {**counts, "changed_episodes": self.changed_episodes, "episode_seed": self.seed}
 

@@ -56,7 +56,7 @@ class Predict:
     """Write the film too."""
     traversal: bool = False
     """Also draw what each dimension of the stochastic state means to the decoder of the first run,
-    from the belief of one member after the context."""
+    from the belief of one member after as many observations as the context has."""
     member: int = 1
     """The member of the traversal, from 1."""
     json: Path | None = None
@@ -72,6 +72,9 @@ class Predict:
         self._check()
         loaded = [runs.load_run(path, device="cpu") for path in self.folders]
         check_alike(loaded)
+        members = loaded[0].agent.model.num_particles
+        if self.traversal and not 1 <= self.member <= members:
+            raise ConfigError(f"member must be from 1 to {members}, got {self.member}.")
         torch.set_num_threads(loaded[0].config.run.threads or 1)
         with console.status("episodes"):
             episodes = self._episodes(loaded[0])

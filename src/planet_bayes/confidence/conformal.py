@@ -48,7 +48,7 @@ MIN_EDGE = 0.01
 ROUNDING = 1e-9
 """A rank that is an integer must stay one: 100 · (1 - 0.9) / 2 is a little below 5."""
 MIN_POINTS = 40
-"""Fewest calibration points of a band: with fewer, no quantile of 5 % exists."""
+"""Fewest calibration points of a band, at levels up to 0.95 (see `fewest_points`)."""
 
 
 @dataclass(frozen=True)
@@ -160,11 +160,11 @@ def calibrate(episodes: Sequence[Forecasts], level: float) -> Bands:
     )
     known = np.isfinite(truth) & np.isfinite(mean) & np.isfinite(std)
     count = known.sum(0)
-    fewest = int(count.min()) if len(truth) else 0
-    if fewest < MIN_POINTS:
+    fewest, needed = int(count.min()) if len(truth) else 0, fewest_points(level)
+    if fewest < needed:
         raise ConfigError(
-            f"a band needs {MIN_POINTS} predictions whose truth is known at every step ahead, got "
-            f"{fewest}: hold out more or longer episodes, or choose a smaller horizon."
+            f"a band needs {needed} predictions whose truth is known at every step ahead, got "
+            f"{fewest}: hold out more or longer episodes, or choose a smaller horizon or level."
         )
     floor = FLOOR_SHARE * np.sqrt(np.mean(np.square(truth - mean), 0, where=known))
     floor = np.maximum(floor, 1e-9 + 1e-6 * np.abs(truth).max(0, where=known, initial=0.0))
@@ -185,6 +185,11 @@ def calibrate(episodes: Sequence[Forecasts], level: float) -> Bands:
     )
     below, above = (np.maximum(edge, MIN_EDGE) for edge in (middle - low, high - middle))
     return Bands(floor, usual, middle, below, above)
+
+
+def fewest_points(level: float) -> int:
+    """Return how many points a band needs: with fewer, the rank of an edge is beyond the last."""
+    return max(MIN_POINTS, math.ceil((1 + level) / (1 - level) - ROUNDING))
 
 
 def threshold(episodes: Sequence[Array], rate: float) -> float:

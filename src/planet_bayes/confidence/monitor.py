@@ -239,7 +239,7 @@ class Monitor:
             disagreement=prediction.std[:, -1, 1],
             surprise=surprise,
             still=still,
-            alarm=alarm | np.isnan(surprise),
+            alarm=alarm | np.isnan(surprise) | np.isnan(prediction.mean).any((1, 2)),
         )
 
 

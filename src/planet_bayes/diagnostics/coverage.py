@@ -233,7 +233,10 @@ def _ranks(truth: Array, mean: Array, std: Array) -> Array:
 def judge_change(
     changed: Sequence[Watched], clean: Sequence[Watched], known: Calibration, start: int
 ) -> Noticed:
-    """Return what a change that begins at ``start`` did."""
+    """Return what a change that begins at ``start`` did, in episodes that last longer."""
+    changed = [one for one in changed if len(one) > start]
+    if not changed:
+        raise NotApplicable(f"every episode ended before it began, at step {start}.")
     window = slice(start, start + NOTICE_STEPS)
     scores = [
         np.array([[one.surprise[window].max()] for one in part if one.surprise is not None])

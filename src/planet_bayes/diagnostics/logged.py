@@ -19,6 +19,7 @@ import numpy as np
 import torch
 
 from planet_bayes.agent import Agent, Prepared
+from planet_bayes.data.folder import RunFolder
 from planet_bayes.diagnostics.watching import Watched, watched
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
@@ -57,6 +58,11 @@ def watch_log(
         episodes: Numbers of the episodes, in the order of their names.
     """
     paths, made = logged_paths(folder), []
+    if any(path.parent.resolve() == RunFolder(run.path).episodes.resolve() for path in paths):
+        raise ConfigError(
+            f"{folder} holds what the run has learned from, so bands would be too narrow; log "
+            "other episodes of this agent."
+        )
     difference = Difference([], [])
     for number in episodes:
         streams = episode_streams(0, f"log-{name}", number, "cpu")

@@ -180,16 +180,17 @@ def _imagined(
     living = belief.features.isfinite().all(-1).all(-1).nonzero().flatten()
     if len(living) < 2:
         raise ConfigError("fewer than two members have finite beliefs: train the model anew.")
-    columns, found, ends = actions.shape[1], [], []
+    columns, ends = actions.shape[1], []
     for part in torch.arange(len(starts)).split(CHUNK):
         rows = part.repeat_interleave(columns)
         start = Belief(belief.deter[:, rows], belief.stoch[:, rows])
         steps = torch.from_numpy(actions[part.numpy()]).flatten(0, 1).transpose(0, 1)
         last = model.rollout(start, steps, None)[-1:]  # [1, P, rows, F]
-        found.append(disagreement(senses, last[:, living])[0])
         ends.append(last[0, living])
-    values = torch.cat(found).double().nan_to_num(nan=0.0).view(len(starts), columns).numpy()
-    return _Futures(actions, values, torch.cat(ends, 1))
+    features = torch.cat(ends, 1)  # [P, n · K, F]
+    # One call for all: its unit of the codes of images is estimated from what it is given.
+    values = disagreement(senses, features[None])[0].double().nan_to_num(nan=0.0, posinf=0.0)
+    return _Futures(actions, values.view(len(starts), columns).numpy(), features)
 
 
 def random_sequences(

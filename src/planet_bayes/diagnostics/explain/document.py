@@ -157,7 +157,7 @@ def _sure(scene: Scene, ahead: Outlook) -> Plain:
         "left": np.flatnonzero(returns.left).tolist(),
         "known": int(np.isfinite(returns.real[:, -1]).sum()),
         "disagreement": packed(returns.std[:, -1]),
-        "surprise": packed(nats) if np.isfinite(nats).all() else None,
+        "surprise": packed(nats) if np.isfinite(nats).any() else None,
         "alarm": np.flatnonzero(moments.alarm).tolist(),
         "samples": packed(moments.samples),
         "components": packed(moments.components),
@@ -167,16 +167,17 @@ def _sure(scene: Scene, ahead: Outlook) -> Plain:
 
 
 def _latent(run: Run, scene: Scene) -> list[Plain]:
-    """Return flat pictures of the beliefs: of all members as one vector, and of each."""
+    """Return flat pictures of the beliefs: of all living members as one vector, and of each."""
     moments = scene.recording.moments
-    beliefs = moments.features  # [T, P, F]
+    living = np.flatnonzero(np.isfinite(moments.features).all((0, 2)))
+    beliefs = moments.features[:, living]  # [T, P, F]
     steps, members, _ = beliefs.shape
-    names = [f"member {index + 1}" for index in range(members)]
+    names = [f"member {index + 1}" for index in living]
     maps = [projection(beliefs[:, index]) for index in range(members)]
     whole = projection(beliefs.reshape(steps, -1))
     branches: list[list[Array]] = [[] for _ in range(members + 1)]
     for start in range(0, steps, FUTURE_STEPS):
-        some = futures(run.agent, moments.part(slice(start, start + FUTURE_STEPS)))
+        some = futures(run.agent, moments.part(slice(start, start + FUTURE_STEPS)))[:, :, living]
         branches[0].append(whole(np.concatenate(list(some.transpose(2, 0, 1, 3, 4)), -1)))
         for index in range(members):
             branches[index + 1].append(maps[index](some[:, :, index]))

@@ -114,7 +114,8 @@ def environment(run: Run) -> tuple[NamedObservations, str | None]:
             env = make_env(run.config.task, more)
             return env, STATE if state_names(env) else None
     try:
-        return run.make_env(), known
+        env = run.make_env()
+        return env, known if state_names(env) else None
     except (EnvError, ConfigError) as error:
         raise EnvError(f"{error} {WITHOUT}") from error
 
