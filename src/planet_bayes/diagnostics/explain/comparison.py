@@ -58,7 +58,7 @@ def compared(
         runs: Runs of one task, on the CPU.
         episodes: Starts.
         command: The command that makes the page.
-        report: Is told what is played.
+        report: Called with what is played.
     """
     check(runs)
     names = labels(runs)
