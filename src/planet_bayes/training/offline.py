@@ -24,6 +24,8 @@ from planet_bayes.types import Episode
 
 MIN_STEPS = 2
 """Agent steps of the shortest episode that is accepted."""
+ENVIRONMENT = "the environment"
+"""Owner of the signature while a run is set up: its settings can still change."""
 
 
 @dataclass(frozen=True)
@@ -53,7 +55,7 @@ class Log:
                 f"{self.folder / self.files[index].name} has changed since the run began; bring "
                 "back the file as it was, or begin a new run."
             )
-        return logged_episode(self.folder / self.files[index].name, signature)
+        return logged_episode(self.folder / self.files[index].name, signature, ENVIRONMENT)
 
     def holds(self, index: int) -> bool:
         """Return whether the file of an episode is as it was when the run began."""
@@ -107,32 +109,28 @@ def open_log(folder: Path, signature: Signature) -> Log:
             raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
         if path.name in known:
             files.compare(path, sha256, known[path.name])
-        logged_episode(path, signature)
+        logged_episode(path, signature, ENVIRONMENT)
         found.append(LoggedFile(path.name, sha256))
     return Log(paths[0].parent, tuple(found))
 
 
-def logged_episode(path: Path, signature: Signature) -> Episode:
-    """Read an episode of a log, with its observations in the order of the signature."""
+def logged_episode(path: Path, signature: Signature, owner: str = "the agent") -> Episode:
+    """Read an episode, with its observations in the order of the signature of ``owner``."""
     episode = read_episode(path, unnamed=next(iter(signature.observation)))
-    problem = episode_problem(episode, signature, "the environment")
+    problem = _misfit(episode, signature, owner) or _fault(episode)
     if problem:
         raise ConfigError(f"the logged episode {path} {problem}.")
     ordered = {name: episode.observation[name] for name in signature.observation}
     return Episode(ordered, episode.action, episode.reward, episode.terminal)
 
 
-def episode_problem(episode: Episode, signature: Signature, owner: str) -> str:
-    """Return why an episode cannot be used with the signature of ``owner``, or nothing."""
-    return _misfit(episode, signature, owner) or _fault(episode)
-
-
 def _misfit(episode: Episode, signature: Signature, owner: str) -> str:
     """Return how an episode differs from the signature, or nothing."""
     if set(episode.observation) != set(signature.observation):
+        hint = "; see --env.observation" if owner == ENVIRONMENT else ""
         return (
             f"has the observations {', '.join(sorted(episode.observation))}, but {owner} has "
-            f"{', '.join(sorted(signature.observation))}; see --env.observation"
+            f"{', '.join(sorted(signature.observation))}{hint}"
         )
     for name, modality in signature.observation.items():
         array = episode.observation[name]

@@ -15,14 +15,13 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from planet_bayes.data.episode import read_episode
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.diagnostics.explain.recording import Recording, follow, play
 from planet_bayes.envs import TASKS, NamedObservations, baseline_returns, make_env
 from planet_bayes.errors import ConfigError, EnvError, RunError
 from planet_bayes.rng import integer_seed, torch_stream
 from planet_bayes.runs import Run
-from planet_bayes.training.offline import episode_problem
+from planet_bayes.training.offline import logged_episode
 
 Array = NDArray[Any]
 
@@ -93,13 +92,7 @@ def follow_log(run: Run, path: Path) -> Scene:
 
 
 def _followed(run: Run, path: Path, title: str) -> Scene:
-    signature = run.agent.signature
-    episode = read_episode(path, unnamed=next(iter(signature.observation)))
-    problem = episode_problem(episode, signature, "the agent")
-    if problem:
-        raise ConfigError(f"{path} {problem.removesuffix('; see --env.observation')}.")
-    ordered = {name: episode.observation[name] for name in signature.observation}
-    episode = dataclasses.replace(episode, observation=ordered)
+    episode = logged_episode(path, run.agent.signature)
     recording = follow(run.agent, episode, torch_stream(run.config.seed, "explain-agent", 0))
     return Scene(recording, title)
 
