@@ -7,7 +7,8 @@ plans in it. The table has, for each way and condition, at the horizon:
 
 - RMSE/std, coverage and error correlation of the predicted return (see `planet-bayes diagnose`);
 - AUROC of the members' std, for telling the condition from clean episodes;
-- the mean return of noise-free episodes, and the processor time of an update.
+- the mean return of noise-free episodes, and the processor time of an update, as a multiple of that
+  with a shared batch on the same machine.
 
 The ways:
 
@@ -273,34 +274,45 @@ def main() -> None:
 
 
 def show(rows: list[dict[str, Any]]) -> None:
-    """Print two tables for each task, means over seeds: a summary, and all conditions."""
+    """Print two tables for each task: a summary in Markdown, and all conditions."""
     console = Console(width=110)
     for task in dict.fromkeys(row["task"] for row in rows):
         of_task = [row for row in rows if row["task"] == task]
-        seeds = sorted({row["seed"] for row in of_task})
-        console.print(f"\n{task}, seeds {', '.join(map(str, seeds))}, means over seeds:")
         ways = {
             way: [row for row in of_task if row["way"] == way]
             for way in dict.fromkeys(row["way"] for row in of_task)
         }
-        console.print(summary(ways), all_conditions(ways))
-
-
-def summary(ways: dict[str, list[dict[str, Any]]]) -> Table:
-    """Return one row for each way: in distribution, off distribution (means), return, time."""
-    table = Table("way", *(f"in: {TITLES[key]}" for key in ("ratio", "coverage", "rmse")))
-    for title in ("off: in ±2 std", "off: AUROC", "return of each seed", "ms an update"):
-        table.add_column(title)
-    for way, rows in ways.items():
-        inside = [mean_over(rows, [INSIDE], key) for key in ("ratio", "coverage", "rmse")]
-        outside = [mean_over(rows, OUTSIDE, key) for key in ("coverage", "auroc")]
-        table.add_row(
-            way,
-            *(f"{value:.2f}" for value in (*inside, *outside)),
-            ", ".join(f"{statistics.mean(row['returns']):.0f}" for row in rows),
-            f"{statistics.median(row['update_ms'] for row in rows):.0f}",
+        print(
+            f"\n{task}: mean (lowest, highest) over seeds; return of each seed\n\n{summary(ways)}\n"
         )
-    return table
+        console.print("means over seeds:", all_conditions(ways))
+
+
+def summary(ways: dict[str, list[dict[str, Any]]]) -> str:
+    """Return one row for each way: in distribution, off distribution (means), return, time."""
+    inside = ("rmse", "ratio", "coverage", "error_correlation")
+    titles = ["way", "seeds", *(TITLES[key] for key in inside)]
+    titles += ["off: in ±2 std", "off: AUROC", "returns", "time / shared"]
+    lines = [titles, ["---"] * len(titles)]
+    shared = {row["seed"]: row["update_ms"] for row in ways["shared"]}
+    for way, rows in ways.items():
+        figures = [[mean_over([row], [INSIDE], key) for row in rows] for key in inside]
+        figures += [
+            [mean_over([row], OUTSIDE, key) for row in rows] for key in ("coverage", "auroc")
+        ]
+        lines.append(
+            [
+                way,
+                ", ".join(str(row["seed"]) for row in rows),
+                *(
+                    f"{statistics.mean(one):.2f} ({min(one):.2f}, {max(one):.2f})"
+                    for one in figures
+                ),
+                ", ".join(f"{statistics.mean(row['returns']):.0f}" for row in rows),
+                f"{statistics.mean(row['update_ms'] / shared[row['seed']] for row in rows):.2f}",
+            ]
+        )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def all_conditions(ways: dict[str, list[dict[str, Any]]]) -> Table:
