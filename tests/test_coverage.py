@@ -32,7 +32,9 @@ from tiny_run import replaced
 
 @pytest.fixture(scope="module")
 def run(tiny: Config, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    config = replaced(tiny, collect={"episodes": 0}, env={"max_steps": 30})
+    config = replaced(
+        tiny, collect={"episodes": 0}, env={"max_steps": 30}, run={"evaluation_episodes": 4}
+    )
     return pb.load_run(pb.train(config, tmp_path_factory.mktemp("coverage") / "run")[0])
 
 
@@ -232,6 +234,16 @@ def test_a_log_of_another_controller_is_refused(
     alone = written(made[:1], tmp_path / "alone")
     assert cli.main(["calibrate", str(copied), "--log", str(alone)]) == 2
     assert "one more is needed" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_run_is_calibrated_from_its_last_evaluation_alone(run: Run, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run.path, copied)
+    assert cli.main(["calibrate", str(copied), "--log", str(copied / "held-out")]) == 0
+    known = pb.load_run(copied).agent.monitor
+    assert known is not None
+    assert known.calibration is not None
+    assert (known.calibration.episodes, known.calibration.steps) == (2, 60)
 
 
 def test_what_a_run_has_learned_from_is_refused(run: Run, capsys: pytest.CaptureFixture) -> None:

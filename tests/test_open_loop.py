@@ -169,20 +169,21 @@ def test_a_strip_has_the_truth_above_the_members() -> None:
     assert len(np.unique(partly[1:50, middle:].reshape(-1, 3), axis=0)) == 1  # nothing drawn
 
 
-def test_an_evaluations_first_episode_is_recorded(tmp_path: Path) -> None:
+def test_an_evaluations_episodes_are_recorded(tmp_path: Path) -> None:
     with Trainer(replaced(TINY, collect={"episodes": 0}), tmp_path / "run").session() as run:
         found = []
         for env in (None, run.env):
-            recorder = Recorder()
-            returns = evaluate_agent(run.config, run.agent, 2, 0, env=env, recorder=recorder)
-            episode = recorder.episode()
-            assert len(episode) == 13
-            assert episode.reward.sum(dtype=np.float64) == pytest.approx(returns[0], rel=1e-6)
-            assert not episode.action[0].any()
-            found.append(episode)
+            recorders = [Recorder(), Recorder()]
+            returns = evaluate_agent(run.config, run.agent, 2, 0, env=env, recorders=recorders)
+            for recorder, total in zip(recorders, returns, strict=True):
+                episode = recorder.episode()
+                assert len(episode) == 13
+                assert episode.reward.sum(dtype=np.float64) == pytest.approx(total, rel=1e-6)
+                assert not episode.action[0].any()
+            found.append(recorders[0].episode())
         run.env.reset(seed=0)
         plain = evaluate_agent(run.config, run.agent, 2, 0)
-        assert plain == evaluate_agent(run.config, run.agent, 2, 0, recorder=Recorder())
+        assert plain == evaluate_agent(run.config, run.agent, 2, 0, recorders=[Recorder()])
     first = found[0].observation["sensors"][0]
     assert np.array_equal(first, found[1].observation["sensors"][0])
 

@@ -17,6 +17,8 @@ import planet_bayes
 from assertions import assert_same_run, newest_weights
 from planet_bayes import runs
 from planet_bayes.config import Config
+from planet_bayes.data.episode import read_episode
+from planet_bayes.data.files import check_folder
 from planet_bayes.data.rows import read_metrics
 from planet_bayes.envs import EnvConfig
 from planet_bayes.errors import ConfigError, EnvError, NumericalError, RunError
@@ -75,6 +77,10 @@ def test_a_run_leaves_what_it_promises(tiny: Config, tmp_path: Path) -> None:
         "episode-00003.mp4",
     ]
     assert len(list((reference / "episodes").glob("*.npz"))) == 5
+    check_folder(reference / "held-out")  # those of the last evaluation only
+    kept = [read_episode(path) for path in sorted((reference / "held-out").glob("*.npz"))]
+    totals = [float(one.reward.sum(dtype=np.float64)) for one in kept]
+    assert totals == pytest.approx(rows[3]["evaluation_returns"], rel=1e-6)
     assert len(checkpoint.list_checkpoints(reference)) == tiny.run.keep_checkpoints
     assert list((reference / "tensorboard").iterdir())
     saved = planet_bayes.config.load(reference / "config.json")

@@ -48,6 +48,11 @@ class RunFolder:
         return self.path / "episodes"
 
     @property
+    def held_out(self) -> Path:
+        """The noise-free episodes of the newest evaluation. The model never learns from them."""
+        return self.path / "held-out"
+
+    @property
     def metrics(self) -> Path:
         """One line of JSON for each iteration."""
         return self.path / "metrics.jsonl"

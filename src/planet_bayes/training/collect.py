@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -200,13 +200,13 @@ def play(
     generator: Generator,
     should_stop: Callable[[], bool] = never,
     on_step: Callable[[list[Prepared], Carry, Diagnostics], None] = lambda *_: None,
-    recorder: Recorder | None = None,
+    recorders: Sequence[Recorder] = (),
 ) -> list[float]:
     """Return the returns of one noise-free episode in each environment, planned as one batch.
 
     ``on_step`` gets the prepared observations, the agent's memory and the planner's diagnostics
-    after the agent chose actions and before they are executed. ``recorder`` gets the episode of
-    the first environment.
+    after the agent chose actions and before they are executed. ``recorders`` get the episodes of
+    the first environments.
     """
     prepare = agent.signature.prepare
     observations: list[Prepared] = [
@@ -214,8 +214,8 @@ def play(
     ]
     returns = [0.0] * len(envs)
     running = set(range(len(envs)))
-    if recorder is not None:
-        recorder.add(observations[0], np.zeros(agent.signature.action.size), 0.0, False)
+    for observation, recorder in zip(observations, recorders, strict=False):
+        recorder.add(observation, np.zeros(agent.signature.action.size), 0.0, False)
     carry = agent.initial(len(envs))
     while running:
         if should_stop():
@@ -226,8 +226,8 @@ def play(
             raw, reward, terminated, truncated, _ = envs[index].step(actions[index])
             observations[index] = prepare(raw)
             returns[index] += float(reward)
-            if recorder is not None and index == 0:
-                recorder.add(observations[0], actions[0], float(reward), terminated)
+            if index < len(recorders):
+                recorders[index].add(observations[index], actions[index], float(reward), terminated)
             if terminated or truncated:
                 running.remove(index)
     return returns

@@ -1,20 +1,25 @@
-"""Evaluation: noise-free episodes from numbered sets of starts."""
+"""Evaluation: noise-free episodes from numbered sets of starts, which the model never sees."""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import gymnasium
 
 from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.config import Config
+from planet_bayes.data import files
+from planet_bayes.data.episode import pack
+from planet_bayes.data.folder import episode_file
 from planet_bayes.envs import make_env
 from planet_bayes.planner import Diagnostics
 from planet_bayes.rng import integer_seed, torch_stream
 from planet_bayes.training.collect import Recorder, never, play
 from planet_bayes.training.plan_record import PlanRecord
+from planet_bayes.types import Episode
 
 
 def evaluate_agent(
@@ -25,7 +30,7 @@ def evaluate_agent(
     should_stop: Callable[[], bool] = never,
     env: gymnasium.Env[Any, Any] | None = None,
     plans: PlanRecord | None = None,
-    recorder: Recorder | None = None,
+    recorders: Sequence[Recorder] = (),
 ) -> list[float]:
     """Return the returns of noise-free episodes.
 
@@ -38,7 +43,7 @@ def evaluate_agent(
         env: An environment to play all episodes in, one after the other. None: the episodes are
             played at the same time, in fresh environments, and planned as one batch.
         plans: Where to record the numbers of the plans.
-        recorder: Where to record the first episode.
+        recorders: Where to record the first episodes, one for each.
     """
 
     def on_step(observations: list[Prepared], carry: Carry, diagnostics: Diagnostics) -> None:
@@ -52,12 +57,21 @@ def evaluate_agent(
     generator = torch_stream(config.seed, "evaluate-agent", starts, device=agent.device)
     if env is not None:
         return [
-            play([env], agent, [seed], generator, should_stop, on_step, recorded)[0]
-            for seed, recorded in zip(seeds, [recorder, *[None] * episodes], strict=False)
+            play([env], agent, [seed], generator, should_stop, on_step, recorders[number:][:1])[0]
+            for number, seed in enumerate(seeds)
         ]
     with contextlib.ExitStack() as stack:
         envs: list[gymnasium.Env[Any, Any]] = [
             stack.enter_context(contextlib.closing(make_env(config.task, config.env)))
             for _ in range(episodes)
         ]
-        return play(envs, agent, seeds, generator, should_stop, on_step, recorder)
+        return play(envs, agent, seeds, generator, should_stop, on_step, recorders)
+
+
+def hold_out(folder: Path, episodes: Sequence[Episode]) -> None:
+    """Keep the episodes of an evaluation in a folder, in place of those of the one before."""
+    if folder.exists():
+        files.remove_folder(folder)
+    with files.new_folder(folder) as new:
+        for number, episode in enumerate(episodes):
+            files.put(episode_file(new, number), pack(episode))

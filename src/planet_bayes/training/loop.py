@@ -27,7 +27,7 @@ from planet_bayes.training.collect import (
     never,
 )
 from planet_bayes.training.distributed import Processes, ProcessesError
-from planet_bayes.training.evaluation import evaluate_agent
+from planet_bayes.training.evaluation import evaluate_agent, hold_out
 from planet_bayes.training.events import (
     Evaluating,
     Event,
@@ -221,11 +221,13 @@ def evaluate(run: Session) -> dict[str, Any]:
     episodes = run.config.run.evaluation_episodes
     run.report(Evaluating(episodes))
     env = run.env if run.config.run.single_environment else None
-    plans, recorder = PlanRecord(), Recorder()
+    plans, recorders = PlanRecord(), [Recorder() for _ in range(episodes)]
     returns = evaluate_agent(
-        run.config, run.agent, episodes, run.iteration, run.should_stop, env, plans, recorder
+        run.config, run.agent, episodes, run.iteration, run.should_stop, env, plans, recorders
     )
-    show_evaluation(run, recorder.episode(), plans)
+    made = [recorder.episode() for recorder in recorders]
+    hold_out(run.folder.held_out, made)
+    show_evaluation(run, made[0], plans)
     return {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
 
 

@@ -114,7 +114,7 @@ class Session:
         files.remove_partials(
             folder.path,
             *(folder.config.name, folder.commits.name, folder.metrics.name, folder.table.name),
-            folder.log.name,
+            *(folder.log.name, folder.held_out.name),
         )
         files.remove_partials(folder.checkpoints)
         self.metrics = stack.enter_context(
