@@ -47,6 +47,7 @@ from planet_bayes.data.episode import read_episode
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.data.replay import Replay
 from planet_bayes.diagnostics import recorded
+from planet_bayes.diagnostics.conditions import CONDITIONS
 from planet_bayes.diagnostics.report import judge
 from planet_bayes.models import LossConfig, WorldModel
 from planet_bayes.models.heads import RewardHead
@@ -285,6 +286,7 @@ def show(rows: list[dict[str, Any]]) -> None:
         print(
             f"\n{task}: mean (lowest, highest) over seeds; return of each seed\n\n{summary(ways)}\n"
         )
+        print(f"shared → own, means over seeds\n\n{before_after(ways)}\n")
         console.print("means over seeds:", all_conditions(ways))
 
 
@@ -312,6 +314,21 @@ def summary(ways: dict[str, list[dict[str, Any]]]) -> str:
                 f"{statistics.mean(row['update_ms'] / shared[row['seed']] for row in rows):.2f}",
             ]
         )
+    return "\n".join(f"| {' | '.join(line)} |" for line in lines)
+
+
+def before_after(ways: dict[str, list[dict[str, Any]]]) -> str:
+    """Return one row for each condition: its figures with a shared batch and with own ones."""
+    keys = ("ratio", "coverage", "error_correlation", "auroc")
+    lines = [["condition", *(TITLES[key] for key in keys)], ["---"] * (1 + len(keys))]
+    seeds = {row["seed"] for row in ways["own"]}
+    shared = [row for row in ways["shared"] if row["seed"] in seeds]
+    for name, condition in CONDITIONS.items():
+        cells = [
+            " → ".join(f"{mean_over(rows, [name], key):.2f}" for rows in (shared, ways["own"]))
+            for key in keys
+        ]
+        lines.append([condition.title, *cells])
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
