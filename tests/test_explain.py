@@ -241,6 +241,7 @@ def test_the_document_has_the_state_the_curve_and_the_baselines(run: Run) -> Non
     assert made["curve"]["train_return"]
     assert ["planner.horizon", "4"] in made["settings"]
     assert made["period"] == pytest.approx(0.1)
+    assert (made["sure"]["level"], made["probe_steps"]) == (None, latent.MIN_PROBE_STEPS)
     assert [view["name"] for view in made["latent"]] == ["all members", "member 1", "member 2"]
     for view in made["latent"]:
         path, futures = unpacked(view["path"]), unpacked(view["futures"])
