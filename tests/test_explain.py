@@ -241,6 +241,7 @@ def test_the_document_has_the_state_the_curve_and_the_baselines(run: Run) -> Non
     assert made["curve"]["train_return"]
     assert ["planner.horizon", "4"] in made["settings"]
     assert made["period"] == pytest.approx(0.1)
+    assert (made["sure"]["level"], made["probe_steps"]) == (None, latent.MIN_PROBE_STEPS)
     assert [view["name"] for view in made["latent"]] == ["all members", "member 1", "member 2"]
     for view in made["latent"]:
         path, futures = unpacked(view["path"]), unpacked(view["futures"])
@@ -326,6 +327,8 @@ def test_bad_input_gets_one_sentence(
     refused([name, "--episode", "1", "--seed", "2"], "exclude each other", capsys)
     refused([name, "--seed", "-1"], "must not be negative", capsys)
     refused([name, "--log", str(tmp_path / "none.npz")], "there is no file", capsys)
+    refused([str(tmp_path / "nowhere")], "is not a folder", capsys)
+    assert not (tmp_path / "nowhere").exists()
     exported = runs.export(folder, tmp_path / "exported")
     refused([str(exported), "--episode", "0"], "stores no episodes", capsys)
     good = read_episode(sorted((folder / "episodes").glob("*.npz"))[0])
@@ -344,6 +347,29 @@ def test_bad_input_gets_one_sentence(
         refused([name, "--log", str(log)], message, capsys)
     (tmp_path / "log.npz").write_bytes(b"no episode")
     refused([name, "--log", str(tmp_path / "log.npz")], "is not an episode", capsys)
+
+
+def test_a_page_that_cannot_be_written_is_refused_before_the_episode(
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*words: object) -> None:
+        raise AssertionError("an episode was played")
+
+    monkeypatch.setattr(source, "play_start", refuse)
+    monkeypatch.setattr("planet_bayes.cli.compare.Compare.command", refuse)
+    (tmp_path / "file").touch()
+    (tmp_path / "page.html").mkdir()
+    pair = [str(folder), str(folder)]
+    for target, message in (
+        (tmp_path / "page.html", "is a folder; name a file to write"),
+        (tmp_path / "file" / "page.html", "cannot be written: "),
+    ):
+        refused([str(folder), "--output", str(target)], message, capsys)
+        assert cli.main(["compare", *pair, "--output", str(target)]) == 2
+        assert message in capsys.readouterr().err
 
 
 def test_a_run_whose_environment_is_gone_says_what_works(

@@ -11,6 +11,7 @@ from explaining import NEEDS_BROWSER, PIXELS, SENSORS, Browser, browser, trained
 from planet_bayes import cli
 from planet_bayes.diagnostics.explain import html
 from planet_bayes.diagnostics.explain.images import unpacked
+from tiny_run import replaced
 
 pytestmark = NEEDS_BROWSER
 
@@ -151,6 +152,82 @@ def test_the_map_has_other_members_and_colours_and_a_peek(sensors: Path, shown: 
     assert shown.page.locator("#peek img").get_attribute("src") == made["frames"][4]
 
 
+def test_dots_have_an_edge_and_the_peek_stays_in_the_window(sensors: Path, shown: Browser) -> None:
+    """The first colour is that of a dark page, and a picture above values is taller than most."""
+    shown.open(sensors)
+    place = "document.getElementById('map')"
+    edge = shown.get(f"{place}.data.find((one) => one.name === 'beliefs').marker.line")
+    assert edge["width"] > 0
+    assert edge["color"] == shown.get("colour('soft')")
+    shown.get(
+        f"{place}.emit('plotly_hover', {{points: [{{customdata: 4}}], "
+        "event: {clientX: window.innerWidth - 5, clientY: window.innerHeight - 5}})"
+    )
+    shown.until("document.querySelector('#peek img').complete")
+    box = shown.page.locator("#peek").bounding_box()
+    assert box is not None
+    assert box["x"] + box["width"] <= 1200
+    assert box["y"] + box["height"] <= 900
+
+
+def test_the_mouse_over_a_dot_shows_its_frame(sensors: Path, shown: Browser) -> None:
+    shown.open(sensors)
+    shown.page.locator("#map").scroll_into_view_if_needed()
+    dot = shown.page.locator("#map .trace").nth(1).locator(".point").nth(6).bounding_box()
+    assert dot is not None
+    shown.page.mouse.move(dot["x"] + dot["width"] / 2 - 20, dot["y"] - 20)
+    shown.page.mouse.move(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    shown.until("!document.getElementById('peek').hidden")
+    step = int(shown.page.inner_text("#peek").split()[1])
+    source = shown.page.locator("#peek img").get_attribute("src")
+    assert source == figures(sensors)["frames"][step]
+
+
+def test_the_numbers_of_merged_components_do_not_cover_each_other(
+    sensors: Path, shown: Browser
+) -> None:
+    made = figures(sensors)
+    step = next(t for t, row in enumerate(made["plans"]["merged"]) if max(row) >= 0)
+    shown.open(sensors)
+    shown.get(f"page.moveTo({step})")
+    shown.until(f"page.rendered === {step}")
+    for component, merged in enumerate(made["plans"]["merged"][step]):
+        labels = shown.trace("actions", f"component {component + 1}", "text")
+        assert any(labels) == (merged < 0)
+
+
+def changed(path: Path, **sure: Any) -> Path:
+    """Return a page whose figures of how sure the agent is are others."""
+    made = figures(path)
+    target = path.with_name("changed.html")
+    target.write_text(html.page({**made, "sure": {**made["sure"], **sure}}, "explain"))
+    return target
+
+
+def test_the_page_says_how_much_a_calibrated_band_holds(sensors: Path, shown: Browser) -> None:
+    shown.open(changed(sensors, calibrated=True, level=0.9))
+    assert "steps left the calibrated 90 % band" in shown.page.inner_text("#tiles")
+    assert "to hold 90 % of what happens" in shown.page.inner_text("#sure-how")
+    assert len(shown.trace("ahead", "calibrated 90 % band", "x")) == 8
+
+
+def test_a_short_episode_of_one_member_claims_nothing(tmp_path: Path, shown: Browser) -> None:
+    model = {"num_members": 1}
+    short = replaced(SENSORS, model=model, env={"max_steps": 3}, collect={"episodes": 0})
+    folder = trained(replaced(short, learn={"sequence_length": 2}), tmp_path / "run")
+    assert cli.main(["explain", str(folder)]) == 0
+    shown.open(folder / "explain.html")
+    assert "too short to fit a line: that takes 20 steps" in shown.page.inner_text("#probe-how")
+    assert "does not move" not in shown.page.inner_text("#readings")
+    assert "there is no band" in shown.page.inner_text("#sure-how")
+    assert shown.page.locator("#members-how").is_hidden()
+    assert shown.page.locator("#colour option").all_inner_texts() == ["time", "reward"]
+    titles = shown.page.locator("#confidence .annotation-text").all_text_contents()
+    assert titles
+    assert not any("disagreement" in title for title in titles)
+    assert shown.get("document.getElementById('fan').layout.xaxis.range[0]") == 0
+
+
 def test_the_page_of_pixels_shows_films(pixels: Path, shown: Browser) -> None:
     made = figures(pixels)
     (image,) = made["images"]
@@ -202,10 +279,21 @@ def test_dark_print_and_phone_keep_the_charts(sensors: Path, shown: Browser) -> 
         "document.getElementById('fan').data.slice(0, 3).map((one) => one.line.dash || 'solid')"
     )
     assert len(set(dashes)) == 3  # lines differ without colours
+    for section in shown.page.locator("section").all():  # a sheet has about 690 pixels
+        for drawn in section.locator(".main-svg").all():
+            assert float(drawn.get_attribute("width") or "0") <= 660
     assert len(shown.page.pdf(format="A4")) > 10_000
     shown.page.emulate_media(color_scheme="light", media="screen")
     shown.page.set_viewport_size({"width": 390, "height": 800})
     shown.until("document.documentElement.scrollWidth <= 390")
+    shown.until("document.getElementById('ahead')._fullLayout.width < 390")  # no longer the sheet's
+    for chart in ("traces", "fan", "confidence", "ahead", "actions"):
+        cut_off = shown.get(
+            f"Array.from(document.querySelectorAll('#{chart} .annotation-text')).filter((one) => "
+            f"one.getBoundingClientRect().right > document.getElementById('{chart}')"
+            ".getBoundingClientRect().right).map((one) => one.textContent)"
+        )
+        assert cut_off == []
     tops = shown.get(
         "['saw', 'expects', 'plans', 'sure', 'latent', 'probe', 'run'].map("
         "(id) => document.getElementById(id).getBoundingClientRect().top)"

@@ -160,6 +160,36 @@ def test_bad_input_is_explained_in_one_sentence(
     assert "Traceback" not in error
 
 
+def test_files_that_cannot_be_written_are_refused_before_the_episodes(
+    trained: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    def refuse(*words: object) -> None:
+        raise AssertionError("episodes were made")
+
+    monkeypatch.setattr("planet_bayes.diagnostics.prediction.fresh_episodes", refuse)
+    (tmp_path / "film.mp4").mkdir()
+    (tmp_path / "a-traversal.png").mkdir()
+    for words in (
+        ["--to", str(tmp_path / "film.png")],
+        ["--to", str(tmp_path / "a.png"), "--traversal"],
+        ["--json", str(tmp_path)],
+    ):
+        assert cli.main(["predict", str(trained), *SHORT, *words]) == 2
+        assert "is a folder; name a file to write" in capsys.readouterr().err
+
+
+def test_a_new_folder_is_made_for_the_figure(trained: Path, tmp_path: Path) -> None:
+    figure, facts = tmp_path / "new" / "a.png", tmp_path / "other" / "a.json"
+    words = [str(trained), *SHORT, "--episode", "0", "--to", str(figure), "--json", str(facts)]
+    assert cli.main(["predict", *words, "--no-video"]) == 0
+    assert figure.is_file()
+    assert facts.is_file()
+    assert not figure.with_suffix(".mp4").exists()
+
+
 def test_runs_that_sense_otherwise_and_missing_environments_are_refused(
     tiny: Config,
     trained: Path,

@@ -43,6 +43,7 @@ class Compare:
         for run in found:
             warn(console, run.warnings)
         check(found)
+        files.check_target(self.output)
         torch.set_num_threads(found[0].config.run.threads or 1)
         with console.status("") as status:
             document = compared(
@@ -53,7 +54,6 @@ class Compare:
             figures = (f"{known[name]:.1f}" for name in ("mean", "std", "low", "high"))
             table.add_row(facts["run"], *figures)
         console.print(table)
-        self.output.parent.mkdir(parents=True, exist_ok=True)
         files.write(self.output, page(document, "compare"))
         size = self.output.stat().st_size / 1e6
         console.print(f"wrote {self.output} ({size:.1f} MB)", soft_wrap=True)

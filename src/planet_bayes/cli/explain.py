@@ -57,12 +57,12 @@ class Explain:
         before = time.monotonic()
         run = runs.load_run(self.folder, device="cpu")
         warn(console, run.warnings)
+        files.check_target(target)
         torch.set_num_threads(run.config.run.threads or 1)
         with console.status("following the agent through an episode"):
             scene = self._scene(run)
             document = explained(run, scene, self.command())
             text = page(document, "explain")
-        target.parent.mkdir(parents=True, exist_ok=True)
         files.write(target, text)
         console.print(
             f"{run.config.task}, {scene.title}: return {document['return']:.1f} in "

@@ -7,7 +7,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import tyro
 from rich.console import Console
@@ -25,6 +25,14 @@ EPISODES = 3
 RATE = 10.0
 """Frames per second of the film."""
 SHOWN_STEPS = (1, 2, 3, 5, 10, 15, 20, 30, 45)
+
+
+class Targets(NamedTuple):
+    """Files that are written; None: not wanted."""
+
+    figure: Path
+    film: Path | None
+    traversal: Path | None
 
 
 @dataclass(frozen=True)
@@ -67,6 +75,7 @@ class Predict:
         import torch
 
         from planet_bayes import runs
+        from planet_bayes.data import files
         from planet_bayes.diagnostics.prediction import check_alike, predict_run
 
         self._check()
@@ -75,15 +84,18 @@ class Predict:
         members = loaded[0].agent.model.num_particles
         if self.traversal and not 1 <= self.member <= members:
             raise ConfigError(f"member must be from 1 to {members}, got {self.member}.")
+        targets = self._targets(loaded[0])
+        for target in filter(None, (*targets, self.json)):
+            files.check_target(target)
         torch.set_num_threads(loaded[0].config.run.threads or 1)
         with console.status("episodes"):
             episodes = self._episodes(loaded[0])
         found = [predict_run(run, episodes, self.options) for run in loaded]
         for one in found:
             _print_table(console, one, len(episodes), self.options)
-        self._write(console, found, loaded[0])
-        if self.traversal:
-            self._traverse(console, loaded[0], episodes[0])
+        self._write(console, found, loaded[0], targets)
+        if targets.traversal is not None:
+            self._traverse(console, loaded[0], episodes[0], targets.traversal)
         return 0
 
     def _check(self) -> None:
@@ -97,6 +109,19 @@ class Predict:
         if self.to is not None and self.to.suffix != ".png":
             raise ConfigError(f"the figure is a PNG; {self.to} does not end in .png.")
 
+    def _targets(self, first: Run) -> Targets:
+        """Return the images and films to write."""
+        from planet_bayes.data.folder import RunFolder
+
+        folder, to = RunFolder(first.path), self.to
+        film = to.with_suffix(".mp4") if to else folder.prediction_video
+        traversal = to.with_stem(f"{to.stem}-traversal") if to else folder.traversal_figure
+        return Targets(
+            to or folder.prediction_figure,
+            film if self.video else None,
+            traversal if self.traversal else None,
+        )
+
     def _episodes(self, run: Run) -> list[Episode]:
         from planet_bayes.diagnostics import prediction
 
@@ -107,9 +132,10 @@ class Predict:
         count = EPISODES if self.episodes is None else self.episodes
         return prediction.fresh_episodes(run, count, self.options)
 
-    def _write(self, console: Console, found: Sequence[RunPrediction], first: Run) -> None:
+    def _write(
+        self, console: Console, found: Sequence[RunPrediction], first: Run, targets: Targets
+    ) -> None:
         from planet_bayes.data import files
-        from planet_bayes.data.folder import RunFolder
         from planet_bayes.diagnostics.prediction_figure import draw
 
         if self.json is not None:
@@ -119,20 +145,17 @@ class Predict:
                 "runs": [one.to_json() for one in found],
             }
             files.write(self.json, json.dumps(facts, indent=2) + "\n")
-        figure = self.to or RunFolder(first.path).prediction_figure
-        draw(found, f"{first.config.task}: open-loop prediction", figure)
-        written = [figure]
-        if self.video:
+        draw(found, f"{first.config.task}: open-loop prediction", targets.figure)
+        written = [targets.figure]
+        if targets.film is not None:
             from planet_bayes.diagnostics.prediction_film import film
             from planet_bayes.training.video import write_video
 
-            target = self.to.with_suffix(".mp4") if self.to else None
-            written.append(target or RunFolder(first.path).prediction_video)
-            write_video(film(found), written[-1], RATE)
+            write_video(film(found), targets.film, RATE)
+            written.append(targets.film)
         console.print(f"wrote {' and '.join(map(str, written))}", soft_wrap=True)
 
-    def _traverse(self, console: Console, run: Run, episode: Episode) -> None:
-        from planet_bayes.data.folder import RunFolder
+    def _traverse(self, console: Console, run: Run, episode: Episode, target: Path) -> None:
         from planet_bayes.diagnostics.traversal import draw, traverse
         from planet_bayes.rng import torch_stream
 
@@ -147,8 +170,6 @@ class Predict:
             + ".",
             soft_wrap=True,
         )
-        default = RunFolder(run.path).traversal_figure
-        target = self.to.with_stem(f"{self.to.stem}-traversal") if self.to else default
         draw(found, f"{run.config.task}: dimensions of s of member {self.member}", target)
         console.print(f"wrote {target}", soft_wrap=True)
 

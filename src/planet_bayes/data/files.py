@@ -53,6 +53,23 @@ def write(path: Path, data: bytes | str) -> str:
     return digest
 
 
+def check_target(path: Path) -> None:
+    """Make the folder of a file that is written later, and refuse a path that no file can have.
+
+    Call it before minutes are spent on the contents. An existing file is not touched.
+    """
+    if path.is_dir():
+        raise WriteError(f"{path} is a folder; name a file to write.")
+    partial = path.with_name(path.name + PARTIAL)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        partial.touch()
+        partial.unlink()
+    except OSError as error:
+        reason = os.strerror(error.errno or 0)
+        raise WriteError(f"{path} cannot be written: {reason}; name another file.") from error
+
+
 def put(path: Path, data: bytes | str) -> str:
     """Write a file, flush it to disk, and return its checksum. This is not atomic: see `write`."""
     raw = data.encode() if isinstance(data, str) else data

@@ -4,6 +4,9 @@ const DASHES = ["solid", "dash", "dot", "dashdot", "longdash"];
 const MARKERS = ["circle", "square", "diamond", "triangle-up", "x"];
 const OPTIONS = { responsive: true, displayModeBar: false };
 const MAX_ACTIONS = 6;
+// A browser does not tell how wide a sheet of paper is. This fits A4 and Letter.
+const PRINT_WIDTH = 640;
+const printing = () => window.matchMedia("print").matches;
 
 const colour = (name) => getComputedStyle(document.documentElement).getPropertyValue(`--${name}`).trim();
 const memberStyle = (index, width = 1.3) => ({ color: colour(`member-${(index % 5) + 1}`), dash: DASHES[(index + 1) % 5], width });
@@ -12,9 +15,12 @@ const memberName = (index) => `member ${index + 1}`;
 // When the moment moves, a chart is drawn again ("redraw"), or moves its cursor, or stays.
 function chart(target, figure, onMove = "redraw") {
   const place = typeof target === "string" ? element(target) : target;
+  let printed = false;
   const draw = () => {
     const made = figure(page.step);
     Plotly.react(place, made.traces, made.layout, OPTIONS);
+    if (printed && !printing()) Plotly.Plots.resize(place); // back to the width of the screen
+    printed = printing();
   };
   page.all.push(draw);
   if (onMove === "cursor") page.panels.push((step) => Plotly.relayout(place, { "shapes[0].x0": step, "shapes[0].x1": step }));
@@ -31,6 +37,7 @@ function layout(extra = {}) {
     margin: { l: 52, r: 10, t: 8, b: 36 }, dragmode: false, hovermode: "closest", showlegend: false,
     legend: { orientation: "h", x: 0, y: 1, yanchor: "bottom", font: { size: 11 }, bgcolor: "rgba(0,0,0,0)" },
     hoverlabel: { bgcolor: colour("card"), bordercolor: colour("soft"), font: { color: ink } },
+    ...(printing() ? { width: PRINT_WIDTH } : {}),
     ...extra,
   };
 }
@@ -71,6 +78,13 @@ function band(x, low, high, fill, extra = {}) {
     y: [...keep.map((index) => high[index]), ...back.map((index) => low[index])],
     fill: "toself", fillcolor: fill, line: { width: 0, color: fill }, mode: "lines", hoverinfo: "skip", ...extra,
   };
+}
+
+// Whether there is a band around what is predicted. One member has no spread.
+const hasBand = (run) => run.members > 1 || run.sure.calibrated;
+
+function bandName(run) {
+  return run.sure.calibrated ? `calibrated ${percent(run.sure.level)} band` : "members ± 2 std";
 }
 
 // The entries of all vectors, one after the other.
@@ -115,7 +129,7 @@ function fanFigure(run, step, past = 10) {
     traces.push({ x: real, y: real.map((one) => vector.real.at(one, index)), mode: "lines", line: { color: colour("ink"), width: 2.4 }, name: "what really happened", ...where });
   });
   const height = shown.length > 6 ? 56 : 88;
-  const made = rows(shown.map(() => height), shown.map(({ label }) => label), { title: "step", range: [step - past, step + run.horizon] });
+  const made = rows(shown.map(() => height), shown.map(({ label }) => label), { title: "step", range: [first, step + run.horizon] });
   return { traces, layout: layout({ ...made, showlegend: true, shapes: [cursor(step)], margin: { l: 46, r: 10, t: 8, b: 36 } }) };
 }
 
@@ -123,7 +137,7 @@ function fanFigure(run, step, past = 10) {
 function aheadFigure(run, step, extra = {}) {
   const x = range(run.horizon, 1);
   const sure = run.sure;
-  const traces = [band(x, sure.low.at(step), sure.high.at(step), colour("band"), { name: sure.calibrated ? "calibrated band" : "members ± 2 std", showlegend: true })];
+  const traces = hasBand(run) ? [band(x, sure.low.at(step), sure.high.at(step), colour("band"), { name: bandName(run), showlegend: true })] : [];
   for (const member of range(run.members)) {
     traces.push({ x, y: sure.members.at(step, member), mode: "lines", line: memberStyle(member), name: memberName(member), showlegend: false });
   }
@@ -170,7 +184,8 @@ function plansFigure(run, step) {
         const high = mean.map((one, at) => clip(one + std[at]));
         traces.push(band(x, low, high, colour("band"), { yaxis, opacity: state === "kept" ? 0.9 : 0.5, showlegend: false }));
       }
-      const text = x.map((one) => (one === run.horizon || one === 1 ? String(index + 1) : ""));
+      // The numbers of merged components would lie on each other.
+      const text = x.map((one) => (state !== "merged" && (one === run.horizon || one === 1) ? String(index + 1) : ""));
       traces.push({
         x, y: mean.map(clip), yaxis, text, mode: "lines+text", textposition: "middle right", line: componentStyle(run, step, index),
         name: `component ${index + 1}`, hovertemplate: `component ${index + 1} (${state}): %{y:.2f}<extra></extra>`,
@@ -187,8 +202,10 @@ function plansFigure(run, step) {
 function sureFigure(run, parts = ["return", "disagreement", "surprise", "samples", "components", "seconds"], extra = {}) {
   const x = range(run.steps);
   const { sure } = run;
-  const chosen = parts.filter((name) => name !== "surprise" || sure.surprise !== null);
-  const line = (y, more = {}) => ({ x, y, mode: "lines", line: { color: colour("ink"), width: 1.6 }, showlegend: false, ...more });
+  const left = { surprise: sure.surprise === null, disagreement: run.members === 1 };
+  const chosen = parts.filter((name) => !left[name]);
+  const mode = run.steps === 1 ? "markers" : "lines"; // one point has no line
+  const line = (y, more = {}) => ({ x, y, mode, line: { color: colour("ink"), width: 1.6 }, showlegend: false, ...more });
   const last = (values) => x.map((step) => values.at(step, run.horizon - 1));
   const at = (steps, values) => ({ x: steps, y: steps.map((step) => values[step]) });
   const alarm = { mode: "markers", marker: { symbol: "triangle-down", size: 9, color: colour("alarm") } };
@@ -196,10 +213,10 @@ function sureFigure(run, parts = ["return", "disagreement", "surprise", "samples
     return: () => {
       const real = last(sure.real);
       return [
-        band(x, last(sure.low), last(sure.high), colour("band"), { name: sure.calibrated ? "calibrated band" : "members ± 2 std" }),
-        { x, y: last(sure.mean), mode: "lines", line: { color: colour("accent"), width: 1.6, dash: "dash" }, name: "predicted" },
-        { x, y: real, mode: "lines", line: { color: colour("ink"), width: 2 }, name: "realised" },
-        { ...at(sure.left, real), ...alarm, name: "band left" },
+        ...(hasBand(run) ? [band(x, last(sure.low), last(sure.high), colour("band"), { name: bandName(run) })] : []),
+        { x, y: last(sure.mean), mode, line: { color: colour("accent"), width: 1.6, dash: "dash" }, name: "predicted" },
+        { x, y: real, mode, line: { color: colour("ink"), width: 2 }, name: "realised" },
+        { ...at(sure.left, real), ...alarm, name: "band left", showlegend: hasBand(run) },
       ];
     },
     disagreement: () => [line(sure.disagreement.all)],
@@ -217,11 +234,11 @@ function sureFigure(run, parts = ["return", "disagreement", "surprise", "samples
   };
   const titles = {
     return: `return over the next ${run.horizon} steps`,
-    disagreement: "members' disagreement about it (std)",
-    surprise: "surprise (KL of posterior and prior, nats, log scale)",
+    disagreement: "members' disagreement (std)",
+    surprise: "surprise (nats, log scale)",
     samples: "effective number of candidates",
-    components: "components: effective (dashed), distinct plans (solid)",
-    seconds: run.period ? "time to decide, ms (dashed: control period)" : "time to decide, ms",
+    components: "components: effective (dashed), distinct",
+    seconds: run.period ? "time to decide, ms (dashed: period)" : "time to decide, ms",
   };
   const made = rows(chosen.map((name) => (name === "return" ? 170 : 66)), chosen.map((name) => titles[name]), { title: "step", range: [0, run.steps - 1] });
   const traces = chosen.flatMap((name, place) => content[name]().map((trace) => ({ ...trace, yaxis: place ? `y${place + 1}` : "y" })));

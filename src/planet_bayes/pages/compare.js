@@ -9,12 +9,12 @@ function header() {
   const goal = compared[0].description ? `Task: ${compared[0].description.charAt(0).toLowerCase()}${compared[0].description.slice(1)}. ` : "";
   element("lead").textContent = `${goal}Each column is one agent in its own copy of the task. Drag the slider, or press ← → and space: all columns show the same step.`;
   const plain = (value) => value.toFixed(Math.abs(compared[0].return) >= 100 ? 0 : 1);
-  const list = compared.map((run, index) => [`${plain(whole.returns[index].mean)} ± ${plain(whole.returns[index].std)}`, `${run.run}, ${whole.returns[index].episodes} starts`, true]);
+  const list = compared.map((run, index) => [`${plain(whole.returns[index].mean)} ± ${plain(whole.returns[index].std)}`, `${run.run}, ${counted(whole.returns[index].episodes, "start")}`, true]);
   for (const [name, known] of Object.entries(whole.baselines)) list.push([`${plain(known.mean)} ± ${plain(known.std)}`, `${name} actions, ${known.episodes} episodes`]);
   facts(list);
   page.panels.push((step) => {
     const earned = compared.map((run) => plain(run.total[Math.min(step, run.steps)]));
-    element("now").textContent = `step ${step} of ${longest - 1} \nreturn so far: ${earned.join(" | ")}`;
+    page.say(`step ${step} of ${longest - 1}`, `return so far: ${earned.join(" | ")}`);
   });
   const left = [...new Set(compared.flatMap((run) => run.sure.left))];
   page.mark(left, "▾ the realised return of one of the agents left its band");
@@ -46,14 +46,14 @@ function columnOf(run, index, ranges) {
   const plan = make("div", { class: "chart", id: `actions-${index}` });
   const confidence = make("div", { class: "chart", id: `confidence-${index}` });
   const kept = make("p", { class: "why", id: `why-${index}` });
-  const band = run.sure.calibrated ? "the calibrated band" : "the members' mean ± 2 std";
+  const band = run.sure.calibrated ? `the calibrated ${percent(run.sure.level)} band` : "the members' mean ± 2 std";
   element("columns").append(make("section", { id: `run-${index}` },
     make("h2", {}, run.run),
-    make("p", { class: "how" }, `${run.method}: ${run.members} member${run.members > 1 ? "s" : ""}, ${run.components} component${run.components > 1 ? "s" : ""}, ${run.trained} training episodes. Return of this start: ${number(run.return, 4)}.`),
+    make("p", { class: "how" }, `${run.method}: ${counted(run.members, "member")}, ${counted(run.components, "component")}, ${counted(run.trained, "training episode")}. Return of this start: ${number(run.return, 4)}.`),
     pictures, over,
     ...(run.vectors.length ? [make("h3", {}, "What it expects (thin) and what happens (thick)"), fan] : []),
     make("h3", {}, "The plans it keeps alive"), kept, plan,
-    make("h3", {}, `Predicted and realised return; grey is ${band}`), confidence,
+    make("h3", {}, hasBand(run) ? `Predicted and realised return; grey is ${band}` : "Predicted and realised return"), confidence,
   ));
   sawImages(run, pictures);
   const few = { ...run, vectors: run.vectors.map((vector) => ({ ...vector, labels: vector.labels.slice(0, 4) })) };
@@ -61,7 +61,7 @@ function columnOf(run, index, ranges) {
   chart(plan, (step) => plansFigure(run, within(run, step)));
   jumps(chart(confidence, () => {
     const made = sureFigure(run, ["return", "disagreement"], { range: ranges.returns });
-    made.layout.yaxis2.range = ranges.disagreement;
+    if (made.layout.yaxis2) made.layout.yaxis2.range = ranges.disagreement;
     made.layout.xaxis.range = [0, longest - 1];
     return made;
   }, "cursor"));

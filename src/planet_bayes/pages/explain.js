@@ -11,7 +11,7 @@ function header() {
   const list = [[plain(run.return), run.acted ? `return, ${run.title}` : `return of the ${run.title}`, true]];
   for (const [name, known] of Object.entries(run.baselines)) list.push([`${plain(known.mean)} ± ${plain(known.std)}`, `${name} actions, ${known.episodes} episodes`]);
   list.push([String(run.steps), "steps"]);
-  if (run.members > 1 || run.sure.calibrated) list.push([`${run.sure.left.length} of ${run.sure.known}`, `steps left the ${run.sure.calibrated ? "calibrated" : "members'"} band`]);
+  if (hasBand(run)) list.push([`${run.sure.left.length} of ${run.sure.known}`, `steps left the ${run.sure.calibrated ? `calibrated ${percent(run.sure.level)}` : "members'"} band`]);
   facts(list);
   const remarks = [];
   if (!run.acted) remarks.push("The agent did not act in this episode. It follows what was recorded, and the page shows what it would plan at each step. What happened follows the recorded actions, not its plans.");
@@ -26,9 +26,10 @@ function bar() {
   page.panels.push((step) => {
     const seconds = run.period ? ` · ${(step * run.period).toFixed(2)} s` : "";
     const marked = left.includes(step) ? " · ▾ band left" : "";
-    const text = `step ${step} of ${run.steps - 1}${seconds}${marked} \nreward ${number(run.reward.at(step))} · action ${run.action.at(step + 1).slice(0, 3).map((one) => one.toFixed(2)).join(", ")}${run.actions > 3 ? " …" : ""}`;
-    element("now").textContent = text;
-    element("time").setAttribute("aria-valuetext", text);
+    const now = `step ${step} of ${run.steps - 1}${seconds}${marked}`;
+    const done = `reward ${number(run.reward.at(step))} · action ${run.action.at(step + 1).slice(0, 3).map((one) => one.toFixed(2)).join(", ")}${run.actions > 3 ? " …" : ""}`;
+    page.say(now, done);
+    element("time").setAttribute("aria-valuetext", `${now}; ${done}`);
   });
 }
 
@@ -54,7 +55,7 @@ function views() {
   if (sensed) saw.push("Thick lines are measured, thin ones are what each member reconstructs from its belief; they should lie on each other.");
   element("saw-how").textContent = saw.join(" ");
   const expects = [];
-  if (pictured) expects.push("Each row is the film that one member imagines if the plan is followed; the last row is what was then seen.");
+  if (pictured) expects.push("Each row is the film that one member imagines if the plan is followed; the last row is what was then seen, hatched after the end of the episode.");
   if (sensed) expects.push("From the dotted line on, each thin line is what one member imagines if the plan is followed; the thick line is what really happened.");
   element("expects-how").textContent = expects.join(" ");
   if (sensed) {
@@ -114,9 +115,10 @@ function plans() {
 
 function sure() {
   const { calibrated, surprise } = run.sure;
-  const edge = calibrated ? "The grey band was calibrated on held-out episodes" : "The run is not calibrated, so the grey band is the members' mean ± 2 std, which is often too narrow (planet-bayes calibrate RUN makes it honest)";
-  const lone = run.members === 1 && !calibrated ? " One member has no spread, so there is no band." : "";
-  element("sure-how").textContent = `${edge}; triangles mark steps after which the realised return left it.${lone} High disagreement or surprise means that the model is less sure; the last ${run.horizon} steps have no realised return.${surprise === null ? " This agent's filter has no posterior, so there is no surprise." : ""}`;
+  const edge = calibrated ? `The grey band was calibrated on held-out episodes to hold ${percent(run.sure.level)} of what happens` : "The run is not calibrated, so the grey band is the members' mean ± 2 std, which is often too narrow (planet-bayes calibrate RUN makes it honest)";
+  const grey = hasBand(run) ? `${edge}; triangles mark steps after which the realised return left it.` : "One member has no spread, so there is no band until the run is calibrated (planet-bayes calibrate RUN).";
+  const signs = run.members > 1 ? "disagreement or surprise" : "surprise";
+  element("sure-how").textContent = `${grey} High ${signs} (the KL of posterior and prior) means that the model is less sure; the last ${run.horizon} steps have no realised return.${surprise === null ? " This agent's filter has no posterior, so there is no surprise." : ""}`;
   jumps(chart("confidence", () => sureFigure(run), "cursor"));
 }
 
@@ -132,7 +134,7 @@ function mapFigure(step) {
   const traces = [{ x, y, mode: "lines", line: { color: colour("line"), width: 1 }, hoverinfo: "skip" }];
   traces.push({
     x, y, mode: "markers", customdata: range(run.steps), hoverinfo: "none", name: "beliefs",
-    marker: { size: 7, color: values, colorscale: "Cividis", reversescale: window.matchMedia("print").matches, showscale: true, colorbar: { title: { text: chosen, side: "right" }, thickness: 10, outlinewidth: 0 } },
+    marker: { size: 7, line: { width: 0.7, color: colour("soft") }, color: values, colorscale: "Cividis", reversescale: window.matchMedia("print").matches, showscale: true, colorbar: { title: { text: chosen, side: "right" }, thickness: 10, outlinewidth: 0 } },
   });
   const then = range(Math.min(run.steps - step, run.horizon + 1), step);
   traces.push({ x: then.map((one) => x[one]), y: then.map((one) => y[one]), mode: "lines", line: { color: colour("ink"), width: 4 }, opacity: 0.45, hoverinfo: "skip", name: "what then happened" });
@@ -155,12 +157,15 @@ function peek(event) {
   const text = [`step ${step}`, `reward ${number(run.reward.at(step))}`, ...values].join("\n");
   target.replaceChildren(...(address ? [make("img", { src: address, alt: `step ${step}` })] : []), text);
   target.hidden = false;
-  target.style.left = `${Math.min(event.event.clientX + 14, window.innerWidth - 150)}px`;
-  target.style.top = `${Math.min(event.event.clientY + 14, window.innerHeight - 190)}px`;
+  const inside = (place, size, limit) => `${Math.max(0, Math.min(place + 14, limit - size - 4))}px`;
+  target.style.left = inside(event.event.clientX, target.offsetWidth, window.innerWidth);
+  target.style.top = inside(event.event.clientY, target.offsetHeight, window.innerHeight);
 }
 
 function latent() {
   run.latent.forEach((view, index) => element("view").append(make("option", { value: index }, view.name)));
+  if (run.members === 1) element("colour").querySelector("[value=disagreement]").remove();
+  element("members-how").hidden = run.latent.length === 1;
   const place = chart("map", mapFigure);
   for (const id of ["view", "colour"]) element(id).addEventListener("change", () => page.redraw());
   place.on("plotly_hover", peek);
@@ -171,19 +176,19 @@ function latent() {
 }
 
 function probe() {
-  const long = run.probe.some(({ r2 }) => r2.some((one) => one !== null));
   element("probe-how").textContent = run.probe.length === 0
     ? "Nothing is known here besides images, so nothing can be read."
     : "R² of a straight line from the belief to each quantity, on steps that the line was not fitted to: 1 is read exactly, 0 or less is not in the belief in a linear way, or moved too little in this one episode.";
-  if (!long && run.probe.length) element("probe-how").append(" The episode is too short to fit a line.");
   const table = element("readings");
   if (!run.probe.length) return;
-  table.append(row("th", [{ text: "quantity" }, { text: "R², mean of members" }, "lowest", "highest"]));
+  const still = run.steps < run.probe_steps ? "–" : "does not move";
+  if (run.steps < run.probe_steps) element("probe-how").append(` This episode is too short to fit a line: that takes ${run.probe_steps} steps.`);
+  table.append(row("th", [{ text: "quantity" }, { text: run.members === 1 ? "R²" : "mean R²" }, "lowest", "highest"]));
   for (const { name, r2 } of run.probe) {
     const known = r2.filter((one) => one !== null);
     const mean = known.length ? known.reduce((sum, one) => sum + one, 0) / known.length : null;
     const fill = make("i", { style: `width: ${(100 * Math.max(0, mean || 0)).toFixed(0)}%` });
-    const meter = make("span", {}, make("span", { class: "meter" }, fill), mean === null ? "does not move" : mean.toFixed(2));
+    const meter = make("span", {}, make("span", { class: "meter" }, fill), mean === null ? still : mean.toFixed(2));
     table.append(row("td", [{ text: name }, { text: meter }, ...(known.length ? [Math.min(...known), Math.max(...known)].map((one) => one.toFixed(2)) : ["–", "–"])]));
   }
 }

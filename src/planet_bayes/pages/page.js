@@ -40,6 +40,9 @@ function number(value, digits = 3) {
   return size < 0.001 ? value.toExponential(1) : String(Number(value.toPrecision(digits)));
 }
 
+const percent = (share) => `${Number((100 * share).toPrecision(3))} %`;
+const counted = (count, what) => `${count} ${what}${count === 1 ? "" : "s"}`;
+
 function make(tag, attributes = {}, ...children) {
   const made = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
@@ -94,6 +97,11 @@ page.play = function (on) {
     }, page.period);
   }
   element("play").textContent = page.playing === null ? "▶" : "❚❚";
+};
+
+// What is now, in two parts: beside each other on a phone, else below each other.
+page.say = function (first, second) {
+  element("now").replaceChildren(make("span", {}, first), make("span", {}, second));
 };
 
 // What the theme or the size of the page changes is drawn again.

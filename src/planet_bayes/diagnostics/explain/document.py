@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.data.rows import read_metrics
 from planet_bayes.diagnostics.explain.images import data_uri, packed, sheet
-from planet_bayes.diagnostics.explain.latent import probe, projection
+from planet_bayes.diagnostics.explain.latent import MIN_PROBE_STEPS, probe, projection
 from planet_bayes.diagnostics.explain.outlook import Outlook, View, futures, outlook
 from planet_bayes.diagnostics.explain.source import Scene, baselines
 from planet_bayes.envs import TASKS
@@ -34,6 +34,7 @@ def explained(run: Run, scene: Scene, command: str) -> Plain:
         "baselines": baseline_facts(run, scene.recording.acted),
         "latent": _latent(run, scene),
         "probe": _probe(run, scene),
+        "probe_steps": MIN_PROBE_STEPS,
         "settings": _settings(run),
         "curve": _curve(run),
         "command": command,
@@ -71,7 +72,7 @@ def episode_facts(run: Run, scene: Scene, ahead: Outlook) -> Plain:
         "images": [_image(name, view, ahead.steps) for name, view in ahead.images.items()],
         "frames": None if recording.frames is None else list(map(data_uri, recording.frames)),
         "plans": _plans(scene),
-        "sure": _sure(scene, ahead),
+        "sure": _sure(run, scene, ahead),
     }
 
 
@@ -143,12 +144,15 @@ def _plans(scene: Scene) -> Plain:
     }
 
 
-def _sure(scene: Scene, ahead: Outlook) -> Plain:
+def _sure(run: Run, scene: Scene, ahead: Outlook) -> Plain:
     moments, returns = scene.recording.moments, ahead.returns
+    monitor = run.agent.monitor
+    calibration = None if monitor is None else monitor.calibration
     with np.errstate(over="ignore"):
         nats = np.exp(moments.log_kl)
     return {
         "calibrated": returns.calibrated,
+        "level": None if calibration is None else calibration.level,
         "members": packed(returns.members),
         "mean": packed(returns.mean),
         "low": packed(returns.low),
