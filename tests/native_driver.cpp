@@ -53,14 +53,20 @@ bool imagines(int number) {
   const bool noisy = random_numbers() % 2, broken = number % 4 == 0;
   if (broken) actions[random_numbers() % actions.size()] = number % 8 ? INFINITY : NAN;
   Array rewards(std::size_t(B) * N * P * H, 1e30f);
-  const int failed =
-      planet_bayes_imagine(model, B, N, H, deter.data(), stoch.data(), actions.data(),
-                           noisy ? noise.data() : nullptr, columns, below(3), rewards.data());
+  Array alone = rewards, features(std::size_t(H) * P * B * N * (D + S), 1e30f);
+  const auto roll_out = [&](float* to, float* states) {
+    return planet_bayes_roll_out(model, B, N, H, deter.data(), stoch.data(), actions.data(),
+                                 noisy ? noise.data() : nullptr, columns, below(3), to, states);
+  };
+  const bool failed = roll_out(rewards.data(), features.data()) || roll_out(alone.data(), nullptr);
   planet_bayes_free(model);
-  const int lost = not_finite_of(rewards);
-  if (failed || (lost > 0) != broken)
-    std::printf("problem %d: failed %d, %d rewards are not finite\n", number, failed, lost);
-  return !failed && (lost > 0) == broken;
+  const int lost = not_finite_of(rewards), gone = not_finite_of(features);
+  const bool same = !std::memcmp(rewards.data(), alone.data(), rewards.size() * sizeof(float));
+  const bool sound = !failed && (lost > 0) == broken && gone == lost * (D + S) && same;
+  if (!sound)
+    std::printf("problem %d: failed %d, %d rewards and %d numbers of states are not finite, %s\n",
+                number, failed, lost, gone, same ? "same rewards" : "other rewards without states");
+  return sound;
 }
 
 bool filters(int number) {

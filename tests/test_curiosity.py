@@ -36,6 +36,7 @@ from planet_bayes.config import CollectConfig, Config
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import Vector, WorldModel, curiosity
 from planet_bayes.models.curiosity import CuriousImagination, mean_variance
+from planet_bayes.models.kernels import native
 from planet_bayes.planner import PlannerConfig
 from planet_bayes.training import Trainer, collect
 from planet_bayes.training.events import Event, IterationDone, Updated
@@ -116,6 +117,24 @@ def test_rewards_with_the_bonus_are_those_of_the_equations(noise: str, normalise
                 for e, future in enumerate(futures):
                     reward = scale * ref.multilayer(future[t], head, "elu")[0]
                     np.testing.assert_allclose(found[b, n, e, t].item(), reward + bonus, **EXACT)
+
+
+@torch.no_grad()
+@kinds
+@pytest.mark.parametrize("noise", ["mean", "shared", "independent"])
+def test_kernels_give_the_same_bonus(
+    monkeypatch: pytest.MonkeyPatch, modalities: Modalities, noise: str
+) -> None:
+    model = build(3, modalities, latent_noise=noise)
+    state, sequences = random_belief(model, BATCH, 3), actions()
+    found = {}
+    for name in (*native.available(), "torch"):
+        monkeypatch.setenv(native.VARIABLE, name)
+        found[name] = CuriousImagination(model, 2.0).imagine(state, sequences, seeded(0))
+    with torch.enable_grad():  # the plain form
+        plain = CuriousImagination(model, 2.0).imagine(state, sequences, seeded(0)).detach()
+    for rewards in found.values():
+        torch.testing.assert_close(rewards, plain, rtol=1e-4, atol=1e-5)
 
 
 @torch.no_grad()

@@ -2,12 +2,22 @@
 
 import dataclasses
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 
-from model_building import ACTIONS, BOTH, VECTOR, build, make_observations, seeded, signature
+from model_building import (
+    ACTIONS,
+    BOTH,
+    VECTOR,
+    build,
+    make_observations,
+    record,
+    seeded,
+    signature,
+)
 from planet_bayes.agent import Agent, planned_actions
 from planet_bayes.confidence.calibration import Calibration, Surprise, load
 from planet_bayes.confidence.conformal import GAIN, Bands
@@ -22,6 +32,8 @@ from planet_bayes.confidence.monitor import (
 from planet_bayes.confidence.prediction import over_members, predict
 from planet_bayes.errors import ConfigError, RunError
 from planet_bayes.models import ImportanceFilter, LatentModel, Normal
+from planet_bayes.models.imagination import Imagination
+from planet_bayes.models.kernels import native
 from planet_bayes.models.kernels.mean_path import mean_path
 from planet_bayes.types import Belief
 from test_agent import TINY_PLANNER, make_agent
@@ -52,8 +64,10 @@ def test_the_fast_path_is_the_plain_one() -> None:
     torch.testing.assert_close(fast, plain, rtol=1e-4, atol=1e-5)
 
 
-def test_predictions_are_those_of_each_member() -> None:
-    model = build(3, VECTOR)
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("activation", ["relu", "elu", "silu"])
+def test_predictions_are_those_of_each_member(packed: bool, activation: str) -> None:
+    model = build(3, VECTOR, activation=activation)
     (name,) = VECTOR
     generator = seeded(1)
     belief = Belief(
@@ -61,7 +75,7 @@ def test_predictions_are_those_of_each_member() -> None:
         torch.randn(3, 2, model.config.stoch, generator=generator),
     )
     actions = torch.rand(2, 4, ACTIONS, generator=generator)
-    found = predict(model, belief, actions, (name,))
+    found = predict(model, belief, actions, (name,), model.imagination() if packed else None)
     with torch.no_grad():
         features = model.rollout(belief, actions.transpose(0, 1), None)
         rewards = model.head("reward").predict(features).permute(1, 2, 0).double().numpy()
@@ -70,6 +84,39 @@ def test_predictions_are_those_of_each_member() -> None:
     np.testing.assert_allclose(found.mean[..., 1], rewards.cumsum(2).mean(0), atol=1e-5)
     np.testing.assert_allclose(found.std[..., 1], rewards.cumsum(2).std(0, ddof=1), atol=1e-5)
     np.testing.assert_allclose(found.std[..., 2:], decoded.std(0, ddof=1), atol=1e-5)
+
+
+def test_kernels_predict_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+    model = build(3, VECTOR)
+    shapes = (3, 2, model.config.deter), (3, 2, model.config.stoch)
+    belief = Belief(*(torch.randn(shape, generator=seeded(4)) for shape in shapes))
+    actions, found = torch.rand(2, 6, ACTIONS, generator=seeded(5)), {}
+    for name in (*native.available(), "torch"):
+        monkeypatch.setenv(native.VARIABLE, name)
+        imagination = model.imagination()
+        assert imagination.native == (name != "torch")
+        found[name] = predict(model, belief, actions, tuple(VECTOR), imagination)
+    for prediction in found.values():
+        np.testing.assert_allclose(prediction.mean, found["torch"].mean, rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(prediction.std, found["torch"].std, rtol=1e-5, atol=1e-5)
+
+
+def test_an_agent_packs_its_weights_once_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The monitor imagines with the weights that the planner has used."""
+    agent = make_agent(3)
+    agent = agent.watched(calibration(agent))
+    packed, rolled = record(monkeypatch, agent.model, "imagination"), []
+    roll_out = Imagination.roll_out
+
+    def noted(self: Imagination, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor]:
+        rolled.append(arguments)
+        return roll_out(self, *arguments)
+
+    monkeypatch.setattr(Imagination, "roll_out", noted)
+    views = make_observations(VECTOR, 2, 1)
+    agent.act(agent.initial(2), views, seeded(0))
+    assert len(packed) == 1
+    assert [one[1].shape for one in rolled] == [(2, 1, HORIZON, ACTIONS)] * bool(native.available())
 
 
 def test_dead_members_do_not_count_and_one_member_has_no_spread() -> None:

@@ -17,7 +17,7 @@ from torch import Tensor
 from model_building import seeded
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import ModelConfig, RewardHead, Vector, Weights, WorldModel
-from planet_bayes.models.imagination import Imagination
+from planet_bayes.models.imagination import Imagination, latent_noise
 from planet_bayes.models.kernels import native, native_imagination
 from planet_bayes.models.rssm import RSSM
 from planet_bayes.types import Belief
@@ -49,6 +49,41 @@ class Problem:
     def plain(self) -> Tensor:
         """By `RSSM.imagine_steps`, which records gradients."""
         return self.model.imagine(self.belief, self.actions, seeded(4)).detach()
+
+    def noise(self) -> Tensor | None:
+        """What the others draw."""
+        batch, num, horizon, _ = self.actions.shape
+        config = self.model.config
+        shape = (horizon, config.num_members, batch, num, config.stoch)
+        return latent_noise(config.latent_noise, shape, seeded(4))
+
+    def native_states(self) -> tuple[Tensor, Tensor]:
+        """Return rewards and features."""
+        with torch.inference_mode():
+            return self.model.imagination().roll_out(self.belief, self.actions, self.noise())
+
+    @torch.no_grad()
+    def plain_states(self) -> Tensor:
+        """Return features ``[H, P, B, N, F]``, by one `RSSM.imagine_step` after another."""
+        (batch, num, horizon, _), members = self.actions.shape, self.model.num_particles
+        drawn, weights = self.noise(), self.model.weights()
+        parts = (self.belief.deter, self.belief.stoch)
+        belief = Belief(*(part.repeat_interleave(num, 1) for part in parts))  # [P, B·N, ...]
+        features = []
+        for step in range(horizon):
+            action = self.actions[:, :, step].flatten(0, 1).expand(members, -1, -1)
+            noise = None if drawn is None else drawn[step].expand(-1, -1, num, -1).flatten(1, 2)
+            belief = self.model.rssm.imagine_step(weights, belief, action, noise)
+            features.append(belief.features.unflatten(1, (batch, num)))
+        return torch.stack(features)
+
+    def assert_plain(self) -> None:
+        """Rewards and states are the plain ones, and writing states changes no bit of rewards."""
+        rewards, features = self.native_states()
+        found = self.native()
+        assert_close(found, self.plain())
+        assert_close(features, self.plain_states())
+        assert torch.equal(rewards, found)
 
 
 def problem(
@@ -83,13 +118,13 @@ def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 @pytest.mark.parametrize("members", [1, 2, 5])
 def test_it_is_the_plain_rollout(library: str, activation: str, noise: str, members: int) -> None:
     case = problem(members, activation=activation, latent_noise=noise)
-    assert_close(case.native(), case.plain())
+    case.assert_plain()
 
 
 @pytest.mark.parametrize("num", [1, 2, 5, 6, 7, 95, 96, 97, 300, 1000])
 def test_any_number_of_candidates(library: str, num: int) -> None:
     case = problem(num=num)
-    assert_close(case.native(), case.plain())
+    case.assert_plain()
 
 
 @pytest.mark.parametrize(
@@ -106,7 +141,7 @@ def test_the_sizes_of_the_presets(library: str, preset: tuple[Any, ...]) -> None
         reward_layers=layers,
         activation=activation,
     )
-    assert_close(case.native(), case.plain())
+    case.assert_plain()
 
 
 @settings(max_examples=60, deadline=None)
@@ -129,7 +164,7 @@ def test_any_sizes(data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(native.available()))
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv(native.VARIABLE, name)
-        assert_close(case.native(), case.plain())
+        case.assert_plain()
 
 
 def test_the_number_of_threads_changes_no_bit(library: str) -> None:
@@ -138,10 +173,11 @@ def test_the_number_of_threads_changes_no_bit(library: str) -> None:
     try:
         for threads in (1, 2, 3, 8):
             torch.set_num_threads(threads)
-            results.append(case.native())
+            results.append((case.native(), *case.native_states()))
     finally:
         torch.set_num_threads(kept)
-    assert all(torch.equal(results[0], other) for other in results[1:])
+    for other in results[1:]:
+        assert all(torch.equal(*pair) for pair in zip(results[0], other, strict=True))
 
 
 def test_candidates_do_not_depend_on_those_beside_them(library: str) -> None:
@@ -176,6 +212,10 @@ class TestNotFinite:
             keep = torch.ones_like(found, dtype=torch.bool)
             keep[1, 4, :, 2:] = False
             assert torch.equal(found[keep], sound[keep])
+            states = case.native_states()[1]  # [H, P, B, N, F]
+            gone = states.isnan()
+            assert gone[2:, :, 1, 4].all()
+            assert gone.sum() == gone[2:, :, 1, 4].numel()
 
     @pytest.mark.parametrize("part", ["deter", "stoch"])
     def test_a_belief(self, library: str, bad: float, part: str) -> None:
@@ -243,6 +283,11 @@ def test_what_it_cannot_do_goes_another_way(monkeypatch: pytest.MonkeyPatch) -> 
     with torch.inference_mode():
         rewards = other.imagine(case.belief, case.actions, seeded(4))
     assert_close(rewards, problem().plain())
+    for recorded in (False, True):  # PyTorch's kernel, and the plain form
+        with torch.set_grad_enabled(recorded):
+            rewards, features = other.roll_out(case.belief, case.actions, case.noise())
+        assert_close(rewards.detach(), problem().plain())
+        assert_close(features.detach(), problem().plain_states())
 
 
 @pytest.mark.parametrize("wrong", ["members", "batch", "actions", "dtype"])
@@ -259,6 +304,19 @@ def test_shapes_that_do_not_fit_are_refused(wrong: str) -> None:
         case.actions = case.actions.double()
     with pytest.raises(ValueError, match="expected float32"):
         case.native()
+
+
+def test_states_are_written_into_what_fits_only() -> None:
+    """The library would write beyond its end."""
+    case = problem(batch=2, num=5, horizon=5)
+    packed = case.model.imagination()._native
+    assert packed is not None
+    start = case.belief.deter, case.belief.stoch, case.actions, None
+    for shape in ((5, 2, 2, 4, 11), (5, 2, 2, 5, 10), (4, 2, 2, 5, 11)):
+        with pytest.raises(ValueError, match="features: expected float32"):
+            packed.rewards(*start, torch.empty(shape))
+    with pytest.raises(ValueError, match="features: expected a contiguous"):
+        packed.rewards(*start, torch.empty(5, 2, 2, 11, 5).transpose(3, 4))
 
 
 def test_weights_that_do_not_fit_go_another_way() -> None:
@@ -280,6 +338,7 @@ def test_no_candidates_are_no_problem(threads: int) -> None:
     try:
         torch.set_num_threads(threads)
         assert case.native().shape == (2, 0, 2, 5)
+        assert case.native_states()[1].shape == (5, 2, 2, 0, 11)
     finally:
         torch.set_num_threads(kept)
 

@@ -15,6 +15,7 @@ from planet_bayes.confidence.calibration import Calibration
 from planet_bayes.confidence.monitor import Confidence, Memory, Monitor
 from planet_bayes.errors import ConfigError, ObservationError
 from planet_bayes.models import BeliefFilter, Normal, Particles, WorldModel
+from planet_bayes.models.imagination import Imagination
 from planet_bayes.planner import (
     Deadline,
     Diagnostics,
@@ -170,8 +171,11 @@ class Agent:
             for name in self.signature.observation
         }
         belief, posterior, particles = self._filtered(carry, stacked, generator)
+        own: Imagination | None = None
+        if imagination is None:
+            imagination = own = self.model.imagination()
         result = plan(
-            self.model.imagination() if imagination is None else imagination,
+            imagination,
             belief,
             self.bounds,
             self.planner,
@@ -189,7 +193,7 @@ class Agent:
             assert posterior is not None
             expected = planned_actions(result.proposal, action)
             memory = self.monitor.update(
-                carry.memory or Memory(), belief, posterior, expected, stacked, rewards
+                carry.memory or Memory(), belief, posterior, expected, stacked, rewards, own
             )
         new = Carry(belief, action, result.proposal, particles, memory)
         return action.cpu().numpy(), new, result.diagnostics

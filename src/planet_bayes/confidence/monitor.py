@@ -22,6 +22,7 @@ from planet_bayes.confidence.conformal import Array, Tracked, untracked
 from planet_bayes.confidence.prediction import Prediction, predict
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import Normal, WorldModel
+from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.losses import kl_divergence
 from planet_bayes.types import Belief
 
@@ -134,6 +135,7 @@ class Monitor:
         actions: Tensor,
         observation: Mapping[str, Tensor],
         rewards: Sequence[float] | None,
+        imagination: Imagination | None = None,
     ) -> Memory:
         """Return the memory after a step, with the confidence in it.
 
@@ -144,10 +146,11 @@ class Monitor:
             actions: The plan ``[B, H, A]``. Its first action is the one that is executed.
             observation: Prepared observations by name, ``[B, ...]``.
             rewards: What the last actions earned, B numbers; None: unknown.
+            imagination: That of the model, if its weights are packed already.
         """
         batch = len(actions)
         earned = np.full(batch, np.nan) if rewards is None else np.asarray(rewards, np.float64)
-        prediction = predict(self.model, belief, actions, self._vectors)
+        prediction = predict(self.model, belief, actions, self._vectors, imagination)
         horizon = prediction.mean.shape[1]
         history = (earned, *memory.rewards)[:horizon]
         log_kl = log_surprise(self.model, belief, posterior)
@@ -194,14 +197,10 @@ class Monitor:
         count = len(memory.predictions)
         # The prediction of h steps ago, at h steps ahead: the diagonal.
         index = np.arange(count)
-        mean, std, scale = (
-            np.stack(parts)[index, :, index]  # [n, B, K]
-            for parts in (
-                [one.mean for one in memory.predictions],
-                [one.std for one in memory.predictions],
-                memory.scales,
-            )
-        )
+        made = [one.mean for one in memory.predictions] + [one.std for one in memory.predictions]
+        parts = np.concatenate([*made, *memory.scales])  # [3 · n · B, H, K]
+        parts = parts.reshape(3, count, -1, *parts.shape[1:])[:, index, :, index]
+        mean, std, scale = parts.swapaxes(0, 1)  # each [n, B, K]
         truth = np.empty_like(mean)
         truth[..., 0] = rewards[0]
         truth[..., 1] = np.cumsum(np.stack(rewards), 0)[:count]

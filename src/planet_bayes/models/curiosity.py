@@ -26,8 +26,7 @@ from torch import Generator, Tensor
 
 from planet_bayes.errors import ConfigError
 from planet_bayes.models.heads import Head, RewardHead
-from planet_bayes.models.imagination import repeated
-from planet_bayes.models.kernels import imagination as kernel
+from planet_bayes.models.imagination import latent_noise
 from planet_bayes.models.modalities import ModalityNetwork
 from planet_bayes.models.world_model import WorldModel
 from planet_bayes.types import Belief
@@ -46,7 +45,7 @@ class Coded(Protocol):
 
 
 class CuriousImagination:
-    """The planner's model with a bonus for disagreement. Later changes of the scale do not count.
+    """The planner's model with a bonus for disagreement, for weights and scales as they are now.
 
     Args:
         model: The world model, of several particles.
@@ -58,11 +57,10 @@ class CuriousImagination:
         if model.num_particles < 2:
             raise ConfigError("curiosity needs several members: one has nobody to disagree with.")
         self.num_particles = model.num_particles
-        self._rssm, self._weights = model.rssm, model.weights()
+        self._imagination, self._stoch = model.imagination(), model.config.stoch
         self._latent_noise = model.config.latent_noise
         self._senses = [cast(ModalityNetwork, sense) for sense in model.senses.values()]
-        self._head = model.head("reward")
-        self._weight = weight * _reward_std(self._head)
+        self._weight = weight * _reward_std(model.head("reward"))
 
     def imagine(self, state: Belief, actions: Tensor, generator: Generator) -> Tensor:
         """Return rewards with the bonus, ``[B, N, P, H]``, of actions ``[B, N, H, A]``.
@@ -70,35 +68,16 @@ class CuriousImagination:
         A state whose disagreement is not finite has no bonus: its rewards say whether it is valid.
         """
         batch, num, horizon, _ = actions.shape
-        start = Belief(deter=repeated(state.deter, num), stoch=repeated(state.stoch, num))
-        steps = actions.reshape(batch * num, horizon, -1).transpose(0, 1)  # [H, B·N, A]
-        noise = self._noise(batch, num, horizon, generator)
-        rewards, features = self._roll_out(start, steps, noise)  # [H, P, B·N], [H, P, B·N, F]
-        bonus = self._weight * disagreement(self._senses, features)  # [H, B·N]
-        rewards = rewards + bonus.nan_to_num(nan=0.0, posinf=0.0).unsqueeze(1)
-        return rewards.unflatten(2, (batch, num)).permute(2, 3, 1, 0)
-
-    def _roll_out(
-        self, start: Belief, steps: Tensor, noise: Tensor | None
-    ) -> tuple[Tensor, Tensor]:
-        """Return rewards and features. The native kernel returns rewards only."""
-        if not kernel.supports(self._rssm, self._head, steps):
-            features = self._rssm.imagine_steps(self._weights, start, steps, noise)
-            return self._head.predict(features), features
-        fast = kernel.Imagination(self._rssm, self._weights, self._head, steps.shape[1])
-        shape = (len(steps), self.num_particles, steps.shape[1])
-        features = steps.new_empty(*shape, self._rssm.deter + self._rssm.stoch)
-        return fast.rewards(start.deter, start.stoch, steps, noise, features), features
-
-    def _noise(self, batch: int, num: int, horizon: int, generator: Generator) -> Tensor | None:
-        """Return the noise of the states, ``[H, P, B·N, S]``, the same for all particles."""
-        if self._latent_noise == "mean":
-            return None
-        columns = 1 if self._latent_noise == "shared" else num
-        shape = (horizon, 1, batch, columns, self._rssm.stoch)
-        noise = torch.randn(shape, generator=generator, device=generator.device)
-        noise = noise.expand(-1, -1, -1, num, -1).flatten(2, 3)
-        return noise.expand(-1, self.num_particles, -1, -1)
+        # The same for all particles.
+        noise = latent_noise(
+            self._latent_noise, (horizon, 1, batch, num, self._stoch), generator
+        )  # [H, 1, B, N or 1, S]
+        if noise is not None:
+            noise = noise.expand(-1, self.num_particles, -1, -1, -1)
+        rewards, features = self._imagination.roll_out(state, actions, noise)
+        bonus = self._weight * disagreement(self._senses, features.flatten(2, 3))  # [H, B·N]
+        bonus = bonus.nan_to_num(nan=0.0, posinf=0.0).unflatten(1, (batch, num))
+        return rewards + bonus.permute(1, 2, 0).unsqueeze(2)
 
 
 def disagreement(senses: list[ModalityNetwork], features: Tensor) -> Tensor:

@@ -26,7 +26,7 @@ INSTRUCTION_SETS = {"AVX512": ("avx512", "avx2", "portable"), "AVX2": ("avx2", "
 """Libraries by what PyTorch says of the processor, best first; elsewhere only the portable one."""
 
 FUNCTIONS = (
-    *("pack", "free", "imagine", "filter", "filter_gradient"),
+    *("pack", "free", "roll_out", "filter", "filter_gradient"),
     *("layer", "input_gradient", "weight_gradient"),
 )
 """What a library offers."""

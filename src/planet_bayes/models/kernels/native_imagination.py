@@ -35,11 +35,11 @@ def _typed(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.planet_bayes_pack.argtypes = [POINTER(_Sizes), POINTER(c_void_p), POINTER(c_void_p)]
     loaded.planet_bayes_free.restype = None
     loaded.planet_bayes_free.argtypes = [c_void_p]
-    loaded.planet_bayes_imagine.restype = c_int
-    loaded.planet_bayes_imagine.argtypes = [
+    loaded.planet_bayes_roll_out.restype = c_int
+    loaded.planet_bayes_roll_out.argtypes = [
         *(c_void_p, c_int, c_int, c_int),
         *(c_void_p, c_void_p, c_void_p, c_void_p),
-        *(c_int, c_int, c_void_p),
+        *(c_int, c_int, c_void_p, c_void_p),
     ]
     return loaded
 
@@ -104,12 +104,18 @@ class NativeImagination:
         return self
 
     def rewards(
-        self, deter: Tensor, stoch: Tensor, actions: Tensor, noise: Tensor | None
+        self,
+        deter: Tensor,
+        stoch: Tensor,
+        actions: Tensor,
+        noise: Tensor | None,
+        features: Tensor | None = None,
     ) -> Tensor:
         """Return rewards ``[B, N, P, H]`` of actions ``[B, N, H, A]``.
 
         ``deter`` ``[P, B, D]`` and ``stoch`` ``[P, B, S]`` are where they start. ``noise`` is
-        ``[H, P, B, N or 1, S]``; without, the prior's mean is taken.
+        ``[H, P, B, N or 1, S]``; without, the prior's mean is taken. The states are written into
+        ``features`` ``[H, P, B, N, D + S]``, contiguous, if given.
         """
         batch, num, horizon, _ = actions.shape
         rssm, particles = self._rssm, self._particles
@@ -121,14 +127,20 @@ class NativeImagination:
             columns = 1 if columns == 1 else num
             _check("noise", noise, (horizon, particles, batch, columns, rssm.stoch))
             noise = noise.contiguous()
+        if features is not None:
+            width = rssm.deter + rssm.stoch
+            _check("features", features, (horizon, particles, batch, num, width))
+            if not features.is_contiguous():
+                raise ValueError("features: expected a contiguous tensor to write into.")
         deter, stoch, actions = _contiguous((deter, stoch, actions))
         result = actions.new_empty(batch, num, self._particles, horizon)
-        failed = self._library.planet_bayes_imagine(
+        failed = self._library.planet_bayes_roll_out(
             self._model,
             *(batch, num, horizon),
             *(deter.data_ptr(), stoch.data_ptr(), actions.data_ptr()),
             None if noise is None else noise.data_ptr(),
             *(columns, torch.get_num_threads(), result.data_ptr()),
+            None if features is None else features.data_ptr(),
         )
         if failed:
             raise MemoryError
@@ -136,7 +148,7 @@ class NativeImagination:
 
 
 def _check(name: str, tensor: Tensor, shape: tuple[int, ...]) -> None:
-    """Refuse what the library would read out of bounds."""
+    """Refuse what the library would read or write out of bounds."""
     if not native.fits(tensor, shape):
         raise ValueError(
             f"{name}: expected float32 {shape} on the CPU, got {tensor.dtype} "

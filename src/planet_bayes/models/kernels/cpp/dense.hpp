@@ -35,7 +35,7 @@ namespace {
 typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 
-constexpr int WIDTH = 2 * LANES;  // columns of a tile; it has 6 or 5 rows: 12 or 10 accumulators
+constexpr int WIDTH = 2 * LANES;  // columns of a tile. It has 6 rows (12 accumulators), 5 or 1
 
 inline vec load(const float* from) {
   vec value;
@@ -282,11 +282,13 @@ void dense_by(const Layer& layer, const float* in, int in_row, int rows, float* 
   }
 }
 
-// out = then(in · weight + bias), in tiles of the height that wastes less.
+// out = then(in · weight + bias), in tiles of the height that wastes least.
 template <Then then>
 void dense(const Layer& layer, const float* in, int in_row, int rows, float* out, int out_row,
            const Cell& cell = {}, Ahead* ahead = nullptr) {
-  if ((rows + 4) / 5 * 5 < (rows + 5) / 6 * 6) {
+  if (rows == 1) {
+    dense_by<then, 1>(layer, in, in_row, rows, out, out_row, cell, ahead);
+  } else if ((rows + 4) / 5 * 5 < (rows + 5) / 6 * 6) {
     dense_by<then, 5>(layer, in, in_row, rows, out, out_row, cell, ahead);
   } else {
     dense_by<then, 6>(layer, in, in_row, rows, out, out_row, cell, ahead);

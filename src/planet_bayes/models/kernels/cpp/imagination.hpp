@@ -14,7 +14,8 @@
 //
 //     [ r·h | x | h | s | a ]
 //
-// A block of rows goes through the whole horizon before the next one begins: it stays in cache.
+// A block of rows goes through the whole horizon before the next one begins: it stays in cache. The
+// states [h, s] are written only where they are asked for.
 
 #pragma once
 
@@ -45,7 +46,7 @@ struct Model {
 struct Work {
   int batch, candidates, horizon, noise_columns, threads;
   const float *deter, *stoch, *actions, *noise;
-  float* rewards;
+  float *rewards, *features;
 };
 
 // Rolls the candidates first … first + count of problem `problem` through the horizon.
@@ -119,6 +120,13 @@ void roll(const Model& model, const Work& work, int member, int problem, int fir
       const std::size_t candidate = std::size_t(problem) * work.candidates + first + i;
       work.rewards[(candidate * z.members + member) * work.horizon + t] =
           reward * z.reward_scale + broken[i];
+    }
+    if (work.features == nullptr) continue;
+    const std::size_t place = std::size_t(t) * z.members * work.batch + start;
+    float* to = work.features + (place * work.candidates + first) * (D + S);
+    for (int i = 0; i < count; ++i, to += D + S) {
+      const vec lost = all(broken[i]);
+      each([&](vec value) { return value + lost; }, D + S, to, h + std::size_t(i) * row);
     }
   }
 }

@@ -21,14 +21,16 @@ void planet_bayes_free(void* model) { delete static_cast<Model*>(model); }
 
 // Writes rewards [B, N, P, H] for actions [B, N, H, A] from deter [P, B, D] and stoch [P, B, S].
 // `noise` is [H, P, B, noise_columns, S], where noise_columns is N or 1, or null for the prior's
-// mean. Returns 0, or 1 without memory. An input or weight that is not finite gives NaN.
-int planet_bayes_imagine(const void* model, int batch, int candidates, int horizon,
-                         const float* deter, const float* stoch, const float* actions,
-                         const float* noise, int noise_columns, int threads, float* rewards) {
+// mean. The states [h, s] are written to `features` [H, P, B, N, D + S], unless it is null. Returns
+// 0, or 1 without memory. An input or weight that is not finite gives NaN.
+int planet_bayes_roll_out(const void* model, int batch, int candidates, int horizon,
+                          const float* deter, const float* stoch, const float* actions,
+                          const float* noise, int noise_columns, int threads, float* rewards,
+                          float* features) {
   try {
     imagine(*static_cast<const Model*>(model),
             Work{batch, candidates, horizon, noise_columns, threads, deter, stoch, actions, noise,
-                 rewards});
+                 rewards, features});
     return 0;
   } catch (...) {
     return 1;
