@@ -7,6 +7,7 @@ import pytest
 
 from explaining import NEEDS_BROWSER, PIXELS, SENSORS, browser, trained
 from planet_bayes import cli, runs
+from planet_bayes.data.folder import labels
 from planet_bayes.diagnostics.explain import comparison, html
 from planet_bayes.diagnostics.explain.images import unpacked
 from tiny_run import replaced
@@ -60,8 +61,19 @@ def test_runs_that_cannot_be_compared_are_refused(
     ):
         assert cli.main(["compare", *words]) == 2
         assert message in capsys.readouterr().err
-    found = runs.load_run(folders[0], device="cpu")
-    assert comparison.labels([found, found]) == [f"{one} (1)", f"{one} (2)"]
+
+
+def test_runs_are_named_after_what_differs() -> None:
+    def named(*paths: str) -> list[str]:
+        return labels([Path(path) for path in paths])
+
+    assert named("a/one", "b/two") == ["one", "two"]
+    assert named("runs/planet/cup/seed-1", "runs/planet_bayes/cup/seed-1") == [
+        "planet",
+        "planet_bayes",
+    ]
+    assert named("a/x/c/seed-1", "a/y/d/seed-1") == ["x/c", "y/d"]
+    assert named("a/seed-1", "a/seed-1") == ["seed-1 (1)", "seed-1 (2)"]
 
 
 @NEEDS_BROWSER

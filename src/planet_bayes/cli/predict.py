@@ -76,6 +76,7 @@ class Predict:
 
         from planet_bayes import runs
         from planet_bayes.data import files
+        from planet_bayes.data.folder import labels
         from planet_bayes.diagnostics.prediction import check_alike, predict_run
 
         self._check()
@@ -90,7 +91,11 @@ class Predict:
         torch.set_num_threads(loaded[0].config.run.threads or 1)
         with console.status("episodes"):
             episodes = self._episodes(loaded[0])
-        found = [predict_run(run, episodes, self.options) for run in loaded]
+        names = labels([run.path for run in loaded])
+        found = [
+            predict_run(run, episodes, self.options, name)
+            for run, name in zip(loaded, names, strict=True)
+        ]
         for one in found:
             _print_table(console, one, len(episodes), self.options)
         self._write(console, found, loaded[0], targets)

@@ -2,13 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
 
 def episode_file(folder: Path, number: int) -> Path:
     """Return the file of an episode in a folder of episodes."""
     return folder / f"{number:06d}.npz"
+
+
+def labels(folders: Sequence[Path]) -> list[str]:
+    """Return a name for each folder: its own, or the parts in which their paths differ."""
+    parts = [path.resolve().parts for path in folders]
+    names = [part[-1] for part in parts]
+    if len(set(names)) < len(names):
+        first = _count_alike(parts)
+        last = _count_alike([part[first:][::-1] for part in parts])
+        names = ["/".join(part[first : len(part) - last]) for part in parts]
+    if len(set(names)) < len(names):
+        names = [f"{part[-1]} ({number})" for number, part in enumerate(parts, 1)]
+    return names
+
+
+def _count_alike(parts: Sequence[Sequence[str]]) -> int:
+    """Return how many parts at the beginning are the same in all."""
+    return len(list(takewhile(lambda same: len(set(same)) == 1, zip(*parts, strict=False))))
 
 
 @dataclass(frozen=True)

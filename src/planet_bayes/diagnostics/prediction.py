@@ -140,13 +140,16 @@ def check_length(episode: Episode, options: PredictionOptions, start: int) -> No
         )
 
 
-def predict_run(run: Run, episodes: Sequence[Episode], options: PredictionOptions) -> RunPrediction:
+def predict_run(
+    run: Run, episodes: Sequence[Episode], options: PredictionOptions, name: str = ""
+) -> RunPrediction:
     """Return what a run's members predict of episodes.
 
     Args:
         run: The run, on the CPU.
         episodes: The episodes. The first is that of the figure.
         options: What is predicted from how much.
+        name: Of the run, in figures and tables; by default that of its folder.
     """
     model, seed, length = run.agent.model, run.config.seed, options.length
     parts = []
@@ -159,7 +162,7 @@ def predict_run(run: Run, episodes: Sequence[Episode], options: PredictionOption
     starts = range(options.start, options.start + 1)
     found = open_loop(model, episodes[0], starts, options.context, options.steps, stream)
     shown = predict_window(found, episodes[0], options.start)
-    return RunPrediction(run.path.resolve().name, shown, join(parts))
+    return RunPrediction(name or run.path.resolve().name, shown, join(parts))
 
 
 @torch.no_grad()

@@ -7,6 +7,7 @@ Precipice"). The trials of a run are not independent: a run counts as one, by th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -32,6 +33,8 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
+        if math.isnan(self.low):  # one run of each task
+            return f"{self.value:.2f}"
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from planet_bayes.data.folder import labels
 from planet_bayes.diagnostics.explain.document import (
     Plain,
     baseline_facts,
@@ -61,7 +62,7 @@ def compared(
         report: Called with what is played.
     """
     check(runs)
-    names = labels(runs)
+    names = labels([run.path for run in runs])
     facts, returns = [], []
     for run, name in zip(runs, names, strict=True):
         report(name)
@@ -89,13 +90,3 @@ def start_returns(run: Run, episodes: int) -> list[float]:
             seed = integer_seed(SEED, f"{STARTS}-environment", start)
             values += play([env], run.agent, [seed], torch_stream(SEED, f"{STARTS}-agent", start))
     return [float(value) for value in np.asarray(values)]
-
-
-def labels(runs: Sequence[Run]) -> list[str]:
-    """Return a name for each run: that of its folder, or its whole path if names are equal."""
-    names = [run.path.name or str(run.path) for run in runs]
-    if len(set(names)) < len(names):
-        names = [str(run.path) for run in runs]
-    if len(set(names)) < len(names):
-        names = [f"{name} ({number})" for number, name in enumerate(names, 1)]
-    return names
