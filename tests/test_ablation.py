@@ -11,7 +11,7 @@ from planet_bayes import cli
 from planet_bayes.results import ablation, figures, statistics
 from planet_bayes.results.curves import Curve, RunName, read_curves
 
-HEADER = "episode,train_return,evaluation_return,cpu_minutes\n"
+HEADER = "episode,train_return,evaluation_return,cpu_minutes,steps\n"
 
 
 def curve(method: str, seed: int, evaluations: list[float], task: str = "cup_catch") -> Curve:
@@ -24,13 +24,14 @@ def curve(method: str, seed: int, evaluations: list[float], task: str = "cup_cat
         [*train],
         [*evaluations],
         minutes,
+        [250 * (index + 1) for index in range(count)],
     )
 
 
 def write(folder: Path, one: Curve) -> None:
     path = folder / one.run.path.with_name(f"{one.run.path.name}.csv")
     path.parent.mkdir(parents=True, exist_ok=True)
-    columns = one.episode, one.train_return, one.evaluation_return, one.cpu_minutes
+    columns = one.episode, one.train_return, one.evaluation_return, one.cpu_minutes, one.steps
     rows = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
     path.write_text(HEADER + "\n".join(rows) + "\n")
 
@@ -58,7 +59,7 @@ def test_the_last_ten_trials_count() -> None:
 
 
 def test_a_run_without_trials_does_not_count() -> None:
-    empty = Curve(RunName("planet", "cup_catch", "sensors", 1), [0], [1.0], [None], [1.0])
+    empty = Curve(RunName("planet", "cup_catch", "sensors", 1), [0], [1.0], [None], [1.0], [250])
     assert len(statistics.run_means([empty])) == 0
     assert np.isnan(statistics.mean_and_std([empty])[0])
 

@@ -14,13 +14,13 @@ from planet_bayes.results import curves, figures, tables
 from planet_bayes.results.curves import Curve, RunName
 
 RUN = RunName("planet_bayes", "cup_catch", "sensors", 0)
-HEADER = "episode,train_return,evaluation_return,cpu_minutes\n"
+HEADER = "episode,steps,train_return,evaluation_return,cpu_minutes\n"
 
 
 def write(folder: Path, run: RunName, *evaluations: str) -> None:
     path = folder / run.path.with_name(f"{run.path.name}.csv")
     path.parent.mkdir(parents=True, exist_ok=True)
-    rows = [f"{number},1,{value},0.5" for number, value in enumerate(evaluations)]
+    rows = [f"{number},{100 * number},1,{value},0.5" for number, value in enumerate(evaluations)]
     path.write_text(HEADER + "\n".join(rows) + "\n")
 
 
@@ -44,7 +44,7 @@ def test_figures_are_made_from_the_files_alone(
 ) -> None:
     folder = tmp_path / "planet_bayes" / "some_task-sensors"
     folder.mkdir(parents=True)
-    (folder / "seed-0.csv").write_text(HEADER + "0,10,,0.5\n1,,30,1.5\n")
+    (folder / "seed-0.csv").write_text(HEADER + "0,100,10,,0.5\n1,200,,30,1.5\n")
     level = {"mean": 5.0, "std": 1.0}
     (tmp_path / "baselines.json").write_text(
         json.dumps({"some_task": {"random": level, "zero": level}})
@@ -53,6 +53,7 @@ def test_figures_are_made_from_the_files_alone(
     assert curve.train_return == [10.0, None]
     assert curve.evaluation_return == [None, 30.0]
     assert curve.evaluations == [30.0]
+    assert curve.steps == [100, 200]
     assert all(path.stat().st_size > 5000 for path in figures.draw_curves(tmp_path))
     assert cli.main(["figures", str(tmp_path)]) == 0
     assert capsys.readouterr().out == f"{tmp_path / 'curves.png'}\n{tmp_path / 'curves.svg'}\n"
@@ -64,10 +65,10 @@ def test_figures_are_made_from_the_files_alone(
 
 def test_a_result_is_the_median_of_the_last_ten_evaluations() -> None:
     values: list[float | None] = [1000.0, None, *(float(value) for value in range(10)), None]
-    curve = Curve(RUN, list(range(13)), [], values, [0.0] * 13)
+    curve = Curve(RUN, list(range(13)), [], values, [0.0] * 13, [0] * 13)
     assert tables.Result.of(curve) == tables.Result(4.5, 0.0, 9.0, 10)
     none: list[float | None] = [None]
-    assert tables.Result.of(Curve(RUN, [0], [], none, [0.0])).count == 0
+    assert tables.Result.of(Curve(RUN, [0], [], none, [0.0], [0])).count == 0
 
 
 def test_methods_are_a_column_where_there_are_several(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ class Figures:
     """Draw the learning curves of an experiment from its files under results/.
 
     curves: each run. With the baseline `planet` and another method also methods-episodes and
-    methods-hours, which compare the methods. Each as PNG and SVG.
+    methods-hours, which compare the methods. variants, in place of these, if the experiment has
+    any. Each as PNG and SVG.
     """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
@@ -24,11 +25,12 @@ class Figures:
     def run(self, console: Console) -> int:
         """Write the figures and print their paths."""
         from planet_bayes.results.ablation import compares_methods
+        from planet_bayes.results.curves import has_variants
         from planet_bayes.results.experiment import results_folder
-        from planet_bayes.results.figures import draw_comparison, draw_curves
+        from planet_bayes.results.figures import draw_comparison, draw_curves, draw_variants
 
         folder = results_folder(self.source)
-        paths = draw_curves(folder)
+        paths = draw_variants(folder) if has_variants(folder) else draw_curves(folder)
         if compares_methods(folder):
             paths += [*draw_comparison(folder, "episodes"), *draw_comparison(folder, "hours")]
         for path in paths:

@@ -22,6 +22,8 @@ class TableOf:
     tables come first: mean ± std over seeds and the last ten evaluations (runs), beside the paper's
     own numbers; and interquartile means of normalised returns (0: random actions, 1: the paper's
     PlaNet-Bayes) with probabilities of improvement, both with 95 % bootstrap intervals over seeds.
+    Where an experiment declares the returns that solve its tasks, a table of the environment steps
+    until then follows.
     """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
@@ -35,22 +37,26 @@ class TableOf:
         """Print."""
         from planet_bayes.results import tables
         from planet_bayes.results.ablation import ablation, compares_methods
-        from planet_bayes.results.experiment import is_declared, read_experiment, results_folder
+        from planet_bayes.results.experiment import is_declared, read_experiment
+        from planet_bayes.results.solved import solved_table
 
+        experiment = read_experiment(self.source) if is_declared(self.source) else None
         if self.commands or self.missing:
-            if not is_declared(self.source):
+            if experiment is None:
                 raise ConfigError(
                     f"{self.source} is not a declared experiment; name a file like "
                     "experiments/NAME.toml."
                 )
-            experiment = read_experiment(self.source)
             for run in experiment.missing() if self.missing else experiment.runs:
                 console.print(run.command, soft_wrap=True)
             return 0
-        folder = results_folder(self.source)
+        folder = self.source if experiment is None else experiment.results
         if compares_methods(folder):
             console.print(ablation(folder), "", sep="\n", soft_wrap=True)
         console.print(tables.table(folder), soft_wrap=True)
+        if experiment is not None and experiment.solved:
+            solved = solved_table(folder, experiment.variants, experiment.solved)
+            console.print("", solved, sep="\n", soft_wrap=True)
         others = tables.unlike_presets(folder)
         if others:
             console.print(f"\nUnlike today's presets:\n\n{others}", soft_wrap=True)

@@ -61,6 +61,9 @@ class Curve:
     train_return: list[float | None]
     evaluation_return: list[float | None]
     cpu_minutes: list[float]
+    steps: list[int]
+    """Steps of the environment so far, those of the seed episodes included, and those of
+    evaluations not."""
 
     @property
     def evaluations(self) -> list[float]:
@@ -82,6 +85,7 @@ def read_curve(path: Path) -> Curve:
         train_return=column("train_return"),
         evaluation_return=column("evaluation_return"),
         cpu_minutes=[float(row["cpu_minutes"]) for row in rows],
+        steps=[int(row["steps"]) for row in rows],
     )
 
 
@@ -102,7 +106,22 @@ def read_curves(folder: Path) -> dict[Group, list[Curve]]:
     return groups
 
 
-def read_baselines(folder: Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return mean and std of simple policies by task and policy; empty if there is no file."""
+def has_variants(folder: Path) -> bool:
+    """Return whether a folder of results has variants, each with curves, and none of its own."""
+    return not any(folder.glob(PATTERN)) and any(folder.glob(f"*/{PATTERN}"))
+
+
+def read_variants(folder: Path) -> dict[str, dict[Group, list[Curve]]]:
+    """Return the curves in each variant's folder of an experiment, by the variant's name."""
+    found = {path.name: path for path in sorted(folder.iterdir()) if any(path.glob(PATTERN))}
+    return {name: read_curves(path) for name, path in found.items()}
+
+
+Baselines = dict[str, dict[str, dict[str, Any]]]
+"""Mean and std of the returns of simple policies, by task and policy."""
+
+
+def read_baselines(folder: Path) -> Baselines:
+    """Return the baselines in a folder of results; empty if there is no file."""
     path = folder / BASELINES
     return json.loads(path.read_text()) if path.is_file() else {}

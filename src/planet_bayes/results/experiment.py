@@ -15,6 +15,9 @@ tasks = ["cartpole_swingup", "cup_catch"]
 
 [variants.no-ema]                # optional; each is run with its own settings on top
 learn.ema_decay = 0
+
+[solved]                         # optional; the return of an evaluation that solves a task
+cup_catch = 800
 ```
 
 The runs are all combinations of variants, methods, observations, tasks and seeds. TOML has no null:
@@ -27,7 +30,7 @@ import dataclasses
 import itertools
 import shlex
 import tomllib
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,11 +119,19 @@ class Experiment:
     results: Path
     """Folder of its curves. With variants, each has a folder in it."""
     runs: tuple[PlannedRun, ...]
+    solved: dict[str, float] = field(default_factory=dict)
+    """The return of an evaluation that solves a task, by task. `planet-bayes table` then counts the
+    steps until then."""
 
     @property
     def tasks(self) -> list[str]:
         """The tasks, each once."""
         return list(dict.fromkeys(run.name.task for run in self.runs))
+
+    @property
+    def variants(self) -> list[str]:
+        """The variants in their declared order; one without a name if there are none."""
+        return list(dict.fromkeys(run.variant for run in self.runs))
 
     def missing(self) -> list[PlannedRun]:
         """Return the runs whose results are not archived yet."""
@@ -140,7 +151,7 @@ def read_experiment(path: Path, root: Path | None = None) -> Experiment:
         raise ConfigError(f"{path} is not a readable experiment: {error}.") from error
     if root is None:
         root = path.parent.parent if len(path.parts) > 1 else Path("..")
-    _check_keys(path, data, (*SHARED_KEYS, "folder", "runs", "variants"))
+    _check_keys(path, data, (*SHARED_KEYS, "folder", "runs", "variants", "solved"))
     if not isinstance(data.get("folder"), str):
         raise ConfigError(f"{path}: folder must name a folder under results/.")
     folder, variants = Path(data["folder"]), data.get("variants", {"": {}})
@@ -151,7 +162,7 @@ def read_experiment(path: Path, root: Path | None = None) -> Experiment:
             settings = {**_flat(data.get("settings", {})), **_flat(group.get("settings", {}))}
             merged = {**data, **group, "settings": settings | _flat(extra)}
             runs += _expand(path, merged, variant, root, folder / variant)
-    return Experiment(path, root / "results" / folder, tuple(runs))
+    return Experiment(path, root / "results" / folder, tuple(runs), _solved(path, data, runs))
 
 
 def is_declared(source: Path) -> bool:
@@ -191,6 +202,20 @@ def _expand(
             )
         )
     return runs
+
+
+def _solved(path: Path, data: dict[str, Any], runs: list[PlannedRun]) -> dict[str, float]:
+    """Return the levels of ``[solved]``, each of which needs variants and a task of the runs."""
+    levels: dict[str, Any] = data.get("solved", {})
+    tasks = {run.name.task for run in runs}
+    if levels and "variants" not in data:
+        raise ConfigError(f"{path}: solved compares variants, and none is declared.")
+    for task, level in levels.items():
+        if task not in tasks:
+            raise ConfigError(f"{path}: solved: no run has the task {task!r}{nearest(task, tasks)}")
+        if isinstance(level, bool) or not isinstance(level, int | float):
+            raise ConfigError(f"{path}: solved.{task} must be a return, got {level!r}.")
+    return {task: float(level) for task, level in levels.items()}
 
 
 def _check_keys(path: Path, table: dict[str, Any], known: tuple[str, ...]) -> None:

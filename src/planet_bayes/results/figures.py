@@ -10,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from planet_bayes.results.ablation import ORDER
-from planet_bayes.results.curves import Curve, Group, read_baselines, read_curves
+from planet_bayes.results.curves import (
+    Curve,
+    Group,
+    read_baselines,
+    read_curves,
+    read_variants,
+)
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,6 +71,51 @@ def draw_comparison(folder: Path, against: str) -> list[Path]:
         _finish(axes, f"{panel[0]}-{panel[1]}", unit, "method (runs): median, 5 to 95 %")
 
     return _save(_panels(panels, draw), folder / f"methods-{against}")
+
+
+def draw_variants(folder: Path) -> list[Path]:
+    """Draw the variants of an experiment beside each other and return the figures' paths.
+
+    There is one panel for each method, task and observation, and one line with a band for each
+    variant: median and percentiles 5 to 95 of the noise-free evaluations over seeds, against the
+    environment's steps, those of the seed episodes included.
+    """
+    variants, baselines = read_variants(folder), read_baselines(folder)
+    panels = sorted(
+        {
+            group
+            for groups in variants.values()
+            for group, curves in groups.items()
+            if any(curve.evaluations for curve in curves)
+        }
+    )
+
+    def draw(axes: Axes, group: Group) -> None:
+        for index, (name, groups) in enumerate(variants.items()):
+            curves = groups.get(group, [])
+            if any(curve.evaluations for curve in curves):
+                across, bands = evaluation_band(curves)
+                axes.plot(
+                    across, bands[1], "o-", color=f"C{index}", label=f"{name} ({len(curves)})"
+                )
+                axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
+        _draw_levels(axes, _levels(baselines, group[1]))
+        method, task, observation = group
+        title = f"{method}, {task}-{observation}"
+        _finish(axes, title, "environment steps", "variant (runs): median, 5 to 95 %")
+
+    return _save(_panels(panels, draw), folder / "variants")
+
+
+def evaluation_band(curves: list[Curve]) -> tuple[Array, Array]:
+    """Return the steps ``[n]`` and the percentiles `BAND` ``[3, n]`` of noise-free evaluations.
+
+    Evaluations are numbered in each run. Those that some run does not have are left out.
+    """
+    known = [_known(curve.steps, curve.evaluation_return) for curve in curves if curve.evaluations]
+    count = min(len(steps) for steps, _ in known)
+    across = np.mean([steps[:count] for steps, _ in known], 0)
+    return across, np.percentile([values[:count] for _, values in known], BAND, 0)
 
 
 def comparison_band(curves: list[Curve], against: str) -> tuple[Array, Array]:
@@ -146,7 +197,7 @@ def _finish(axes: Axes, title: str, across: str, note: str) -> None:
     axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend, above all curves
 
 
-def _known(episodes: list[int], values: list[float | None]) -> tuple[list[int], list[float]]:
-    """Return the episodes that have a value, and the values."""
-    pairs = [(e, v) for e, v in zip(episodes, values, strict=True) if v is not None]
-    return [e for e, _ in pairs], [v for _, v in pairs]
+def _known(across: list[int], values: list[float | None]) -> tuple[list[int], list[float]]:
+    """Return the positions that have a value, and the values."""
+    pairs = [(x, value) for x, value in zip(across, values, strict=True) if value is not None]
+    return [x for x, _ in pairs], [value for _, value in pairs]

@@ -11,11 +11,14 @@ from typing import TYPE_CHECKING
 from planet_bayes.errors import RunError
 from planet_bayes.results.curves import (
     PATTERN,
+    Baselines,
     Curve,
     Group,
     RunName,
+    has_variants,
     read_baselines,
     read_curves,
+    read_variants,
 )
 from planet_bayes.results.experiment import option
 from planet_bayes.results.statistics import NUM_TRIALS
@@ -54,7 +57,7 @@ def table(folder: Path) -> str:
     """Return the table of a folder of results: of its tasks, or of its variants if it has any."""
     if any(folder.glob(PATTERN)):
         return task_table(folder)
-    if any(folder.glob(f"*/{PATTERN}")):
+    if has_variants(folder):
         return variant_table(folder)
     raise RunError(
         f"{folder} has no curves: expected [<variant>/]<method>/<task>-<observation>/seed-<n>.csv "
@@ -72,19 +75,14 @@ def task_table(folder: Path) -> str:
         titles.insert(0, "method")
     lines = header(titles)
     for (method, task, observation), curves in groups.items():
-        known = levels.get(task, {})
-        random, zero = (
-            f"{known[policy]['mean']:.0f} ± {known[policy]['std']:.0f}" if known else ""
-            for policy in ("random", "zero")
-        )
         cells = [
             f"`{task}`",
             observation,
             "; ".join(str(Result.of(curve)) for curve in curves),
             ", ".join(str(curve.episode[-1]) for curve in curves),
             ", ".join(f"{curve.cpu_minutes[-1] / 60:.1f}" for curve in curves),
-            random,
-            zero,
+            _mean_std(levels, task, "random"),
+            _mean_std(levels, task, "zero"),
         ]
         lines.append(row([f"`{method}`", *cells] if len(methods) > 1 else cells))
     return "\n".join(lines)
@@ -92,9 +90,7 @@ def task_table(folder: Path) -> str:
 
 def variant_table(folder: Path) -> str:
     """Return one row for each variant of an experiment: the last evaluation of each seed."""
-    variants = {
-        path.name: read_curves(path) for path in folder.iterdir() if any(path.glob(PATTERN))
-    }
+    variants = read_variants(folder)
     names = sorted(variants, key=lambda name: (name != BASELINE, name))
     groups: list[Group] = sorted({group for curves in variants.values() for group in curves})
     lines = header(["variant", *(f"`{task}`" for _, task, _ in groups)])
@@ -104,7 +100,17 @@ def variant_table(folder: Path) -> str:
             for group in groups
         ]
         lines.append(row([name, *cells]))
+    levels = read_baselines(folder)
+    for policy in ("random", "zero") if levels else ():
+        cells = [_mean_std(levels, task, policy) for _, task, _ in groups]
+        lines.append(row([f"{policy} actions", *cells]))
     return "\n".join(lines)
+
+
+def _mean_std(levels: Baselines, task: str, policy: str) -> str:
+    """Return the return of a simple policy as text, empty where it is not known."""
+    known = levels.get(task, {}).get(policy)
+    return f"{known['mean']:.0f} ± {known['std']:.0f}" if known else ""
 
 
 def _last(curve: Curve) -> float:
