@@ -1,5 +1,5 @@
 # make train: set up and watch an agent learn.  make test: set up and run every check.
-# make docs: build the documentation into build/site. make tables: renew the tables in its pages.
+# make docs: build the documentation into build/site. make tables: renew its tables and figures.
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin

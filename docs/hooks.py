@@ -30,7 +30,10 @@ ROOT = Path(__file__).parent.parent
 OUTSIDE = {
     "CONTRIBUTING.md": "development/contributing.md",
     "CHANGELOG.md": "development/changelog.md",
-    "results/benchmark/curves.png": "images/benchmark-curves.png",
+    **{
+        str(path.relative_to(ROOT)): f"images/{'-'.join(path.relative_to(ROOT).parts[1:])}"
+        for path in sorted((ROOT / "results").rglob("*.png"))
+    },
 }
 """Files outside of ``docs/`` that pages link to, and their paths in the site."""
 

@@ -1,10 +1,12 @@
-"""Write the tables of results into the pages that contain them.
+"""Write the tables of results into the pages that contain them, and draw their figures again.
 
 A page marks a table with the command that prints it, on a line of its own:
 
     <!-- planet-bayes table experiments/NAME.toml -->
     ...
     <!-- end of table -->
+
+A figure of `planet-bayes figures` that is in a folder under ``results/`` is drawn again.
 
 Run:  make tables     # tests/test_documents.py checks that nothing would change
 """
@@ -15,6 +17,10 @@ import contextlib
 import io
 import re
 import shlex
+import shutil
+import tempfile
+from collections import defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 from planet_bayes import cli
@@ -55,14 +61,38 @@ def pages() -> list[Path]:
     return [path for path in found if BLOCK.search(path.read_text())]
 
 
+def figures() -> dict[Path, list[Path]]:
+    """Return the figures under ``results/`` by their folder."""
+    found: dict[Path, list[Path]] = defaultdict(list)
+    for path in sorted((ROOT / "results").rglob("*.png")):
+        found[path.parent].append(path)
+    return found
+
+
+def drawn(folder: Path, paths: Iterable[Path]) -> dict[Path, bytes]:
+    """Return the figures of a folder of results, drawn from its other files."""
+    with tempfile.TemporaryDirectory() as scratch:
+        copy = Path(scratch) / folder.name
+        shutil.copytree(folder, copy, ignore=shutil.ignore_patterns("*.png"))
+        with contextlib.redirect_stdout(io.StringIO()):
+            if cli.main(["figures", str(copy)]):
+                raise SystemExit(f"planet-bayes figures {folder} failed.")
+        return {path: (copy / path.name).read_bytes() for path in paths}
+
+
 def main() -> None:
-    """Write all pages that change."""
+    """Write all pages and figures that change."""
     for path in pages():
         old = path.read_text()
         new = renewed(old)
         if new != old:
             path.write_text(new)
             print(f"wrote {path.relative_to(ROOT)}")
+    for folder, paths in figures().items():
+        for path, picture in drawn(folder, paths).items():
+            if picture != path.read_bytes():
+                path.write_bytes(picture)
+                print(f"drew {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -167,6 +167,16 @@ def test_marked_tables_are_what_their_commands_print() -> None:
         assert tables["renewed"](path.read_text()) == path.read_text(), path.relative_to(ROOT)
 
 
+def test_figures_of_results_are_what_their_files_give() -> None:
+    """`make tables` would draw nothing else, to the last bit."""
+    tables = runpy.run_path(str(ROOT / "scripts" / "tables.py"))
+    found = tables["figures"]()
+    assert found
+    for folder, paths in found.items():
+        for path, picture in tables["drawn"](folder, paths).items():
+            assert picture == path.read_bytes(), path.relative_to(ROOT)
+
+
 @pytest.mark.parametrize("path", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
 def test_link_targets_exist_in_a_checkout(path: Path) -> None:
     for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", path.read_text()):
