@@ -81,6 +81,15 @@ def test_steps_of_each_seed_and_differences_by_hand(
     ]
 
 
+@pytest.mark.parametrize("command", ["table", "figures"])
+def test_without_a_result_the_command_that_makes_one_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    path = declared(tmp_path)
+    assert cli.main([command, str(path)]) == 2
+    assert f"Train them: planet-bayes sweep {path}" in capsys.readouterr().err.replace("\n", "")
+
+
 def test_one_seed_has_no_interval_and_no_evaluation_no_steps(tmp_path: Path) -> None:
     archive(tmp_path, "without", 0, "cup_catch", 900)
     archive(tmp_path, "with", 0, "cup_catch", None)

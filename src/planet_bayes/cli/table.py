@@ -37,7 +37,11 @@ class TableOf:
         """Print."""
         from planet_bayes.results import tables
         from planet_bayes.results.ablation import ablation, compares_methods
-        from planet_bayes.results.experiment import is_declared, read_experiment
+        from planet_bayes.results.experiment import (
+            is_declared,
+            read_experiment,
+            results_folder,
+        )
         from planet_bayes.results.solved import solved_table
 
         experiment = read_experiment(self.source) if is_declared(self.source) else None
@@ -50,7 +54,7 @@ class TableOf:
             for run in experiment.missing() if self.missing else experiment.runs:
                 console.print(run.command, soft_wrap=True)
             return 0
-        folder = self.source if experiment is None else experiment.results
+        folder = results_folder(self.source)
         if compares_methods(folder):
             console.print(ablation(folder), "", sep="\n", soft_wrap=True)
         console.print(tables.table(folder), soft_wrap=True)

@@ -172,7 +172,14 @@ def is_declared(source: Path) -> bool:
 
 def results_folder(source: Path) -> Path:
     """Return the folder of results of a declared experiment, or ``source`` itself."""
-    return read_experiment(source).results if is_declared(source) else source
+    if not is_declared(source):
+        return source
+    experiment = read_experiment(source)
+    if len(experiment.missing()) == len(experiment.runs):
+        raise ConfigError(
+            f"no run of {source} has a result yet. Train them: planet-bayes sweep {source}"
+        )
+    return experiment.results
 
 
 def _expand(
