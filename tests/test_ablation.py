@@ -131,6 +131,38 @@ def test_methods_are_compared_by_task_and_over_tasks(folder: Path) -> None:
     assert cells[3] == str(statistics.improvement(runs["planet_bayes"], runs["planet"]))
 
 
+def test_the_whole_method_is_compared_with_each_part(folder: Path) -> None:
+    write(folder, curve("e_only", 0, [500.0]))
+    titles = ablation.ablation(folder).split("\n\n")[1].splitlines()[0]
+    assert titles.split("|")[-3:-1] == [
+        " P(`planet_bayes` > `e_only`) ",
+        " P(`planet_bayes` > `planet`) ",
+    ]
+
+
+def test_differences_are_of_the_same_seeds(tmp_path: Path) -> None:
+    ours = [curve("planet_bayes", seed, [500.0 + 100 * seed] * 10) for seed in range(3)]
+    theirs = [curve("planet", seed, [100.0 * seed**2] * 10) for seed in (2, 0, 5)]
+    found = statistics.differences(ours, theirs)
+    np.testing.assert_allclose(found, [500.0, 300.0])  # seeds 0 and 2
+    for one in (*ours, *theirs):
+        write(tmp_path, one)
+    interval = statistics.mean_over_tasks({"cup_catch": found / 842})
+    assert ablation.ablation(tmp_path).split("\n\n")[2].splitlines() == [
+        "| same seeds (pairs) | `planet_bayes` − `planet` |",
+        "|---|---|",
+        f"| `cup_catch` | {interval} (2) |",
+    ]
+    assert interval.value == pytest.approx(400 / 842)
+
+
+def test_the_mean_over_tasks_weighs_tasks_and_not_runs() -> None:
+    found = statistics.mean_over_tasks({"a": np.array([1.0, 3.0]), "b": np.array([6.0])})
+    assert found.value == 4.0
+    assert found.low == pytest.approx(3.5)
+    assert found.high == pytest.approx(4.5)
+
+
 def test_tasks_of_one_method_only_are_not_compared(folder: Path) -> None:
     write(folder, curve("planet_bayes", 0, [5.0], "pendulum_swingup"))
     lines = ablation.ablation(folder).split("\n\n")[1].splitlines()

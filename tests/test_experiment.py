@@ -156,7 +156,7 @@ def test_every_folder_of_results_is_declared() -> None:
     names = {
         *("benchmark", "preset-ablations", "no-blur", "no-ema-no-means-no-elites"),
         *("make-train", "members", "overlap", "posteriors", "disentangle"),
-        *("paper-quick", "paper-laptop"),
+        *("paper-quick", "paper-laptop", "fewer-trajectories"),
     }
     assert {path.stem for path in DECLARED} == names | NOT_RUN
     planned = {run.result for path in DECLARED for run in read_experiment(path).runs}

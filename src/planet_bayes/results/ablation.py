@@ -13,7 +13,10 @@ from planet_bayes.results.statistics import Array
 from planet_bayes.results.tables import header, row
 
 BASELINE = "planet"
-"""The method that the others are compared with."""
+"""The method without either uncertainty."""
+COMPARED = "planet_bayes"
+"""The method that is compared with each of the others. With `e_only` it differs in M only, and with
+`m_only` in E only."""
 ORDER = ("planet_bayes", "e_only", "m_only", BASELINE)
 """Methods in the order of the paper's table."""
 PAPER: Mapping[str, Mapping[str, tuple[int, int]]] = {
@@ -74,8 +77,8 @@ def ablation(folder: Path) -> str:
                 methods[method] = curves
         if len(observations) > 1:
             parts.append(f"From {observation}:")
-        parts += [paper_layout(methods), comparison(methods, random)]
-    return "\n\n".join(parts)
+        parts += [paper_layout(methods), comparison(methods, random), paired(methods, random)]
+    return "\n\n".join(filter(None, parts))
 
 
 def paper_layout(methods: Methods) -> str:
@@ -94,7 +97,7 @@ def paper_layout(methods: Methods) -> str:
 
 
 def comparison(methods: Methods, random: Mapping[str, float]) -> str:
-    """Return interquartile means and probabilities of improvement over the baseline, by task.
+    """Return interquartile means, and the probability that `COMPARED` is better than each other.
 
     Returns are normalised: 0 is the mean of random actions, 1 is the paper's PlaNet-Bayes.
     """
@@ -108,9 +111,9 @@ def comparison(methods: Methods, random: Mapping[str, float]) -> str:
         }
         for method, curves in methods.items()
     }
-    others = [method for method in methods if method != BASELINE] if BASELINE in methods else []
+    others = compared_with(methods)
     titles = ["", *(f"IQM, `{method}`" for method in methods)]
-    titles += [f"P(`{method}` > `{BASELINE}`)" for method in others]
+    titles += [f"P(`{COMPARED}` > `{method}`)" for method in others]
     lines = header(titles)
     tasks = list(dict.fromkeys(task for curves in means.values() for task in curves))
     for task in tasks:
@@ -122,6 +125,38 @@ def comparison(methods: Methods, random: Mapping[str, float]) -> str:
         }
         lines.append(row([f"all {len(shared)}", *_compared(common, others)]))
     return "\n".join(lines)
+
+
+def paired(methods: Methods, random: Mapping[str, float]) -> str:
+    """Return by how much `COMPARED` is better than each other method on the same seeds.
+
+    Differences are in the units of `comparison`. Runs of a seed share seed episodes and the starts
+    of all others.
+    """
+    others = compared_with(methods)
+    found: dict[str, dict[str, Array]] = {}
+    for method in others:
+        for task, curves in methods[COMPARED].items():
+            pairs = statistics.differences(curves, methods[method].get(task, []))
+            if len(pairs):
+                scale = reference(task) - random.get(task, 0.0)
+                found.setdefault(method, {})[task] = pairs / scale
+    tasks = [task for task in methods.get(COMPARED, {}) if any(task in by for by in found.values())]
+    if not tasks:
+        return ""
+    lines = header(["same seeds (pairs)", *(f"`{COMPARED}` − `{method}`" for method in others)])
+    for task in tasks:
+        each = [found.get(method, {}).get(task, np.empty(0)) for method in others]
+        lines.append(row([f"`{task}`", *(_difference({task: pairs}) for pairs in each)]))
+    if len(tasks) > 1:
+        cells = [_difference(found.get(method, {})) for method in others]
+        lines.append(row(["mean over tasks", *cells]))
+    return "\n".join(lines)
+
+
+def compared_with(methods: Methods) -> list[str]:
+    """Return the methods that `COMPARED` is compared with."""
+    return [method for method in methods if method != COMPARED] if COMPARED in methods else []
 
 
 def reference(task: str) -> float:
@@ -138,10 +173,15 @@ def _only(means: dict[str, dict[str, Array]], task: str) -> dict[str, dict[str, 
 def _compared(means: dict[str, dict[str, Array]], others: list[str]) -> list[str]:
     cells = [str(statistics.aggregate_iqm(curves)) if curves else "" for curves in means.values()]
     for method in others:
-        both = means[method].keys() & means[BASELINE].keys()
-        found = statistics.improvement(means[method], means[BASELINE]) if both else ""
+        both = means[COMPARED].keys() & means[method].keys()
+        found = statistics.improvement(means[COMPARED], means[method]) if both else ""
         cells.append(str(found))
     return cells
+
+
+def _difference(by_task: Mapping[str, Array]) -> str:
+    count = sum(map(len, by_task.values()))
+    return f"{statistics.mean_over_tasks(by_task)} ({count})" if count else ""
 
 
 def _mean_std(curves: list[Curve]) -> str:

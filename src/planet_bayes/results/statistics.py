@@ -49,6 +49,15 @@ def run_means(curves: Sequence[Curve]) -> Array:
     return np.array([values.mean() for values in found if len(values)], np.float64)
 
 
+def differences(left: Sequence[Curve], right: Sequence[Curve]) -> Array:
+    """Return the differences of the means of the trials, for each seed that both have."""
+    by_seed = [{curve.run.seed: trials(curve) for curve in curves} for curves in (left, right)]
+    both = by_seed[0].keys() & by_seed[1].keys()
+    pairs = [(by_seed[0][seed], by_seed[1][seed]) for seed in sorted(both)]
+    found = [one.mean() - other.mean() for one, other in pairs if len(one) and len(other)]
+    return np.array(found, np.float64)
+
+
 def mean_and_std(curves: Sequence[Curve]) -> tuple[float, float]:
     """Return mean and std over seeds and trials together, the paper's way."""
     values = np.concatenate([np.empty(0), *(trials(curve) for curve in curves)])
@@ -112,6 +121,13 @@ def improvement(left: Mapping[str, Array], right: Mapping[str, Array]) -> Interv
         return np.mean([probability_of_improvement(one, other) for one, other in pairs], 0)
 
     return over_tasks(statistic, [side[task] for side in (left, right) for task in tasks])
+
+
+def mean_over_tasks(by_task: Mapping[str, Array]) -> Interval:
+    """Return the mean over tasks of the mean over their seeds."""
+    return over_tasks(
+        lambda *samples: np.mean([sample.mean(-1) for sample in samples], 0), list(by_task.values())
+    )
 
 
 def normalised(values: Array, random: float, reference: float) -> Array:

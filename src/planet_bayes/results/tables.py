@@ -131,12 +131,15 @@ def unlike_presets(folder: Path) -> str:
     """Return a list of the settings in which runs differ from the nearest preset, if any do."""
     from planet_bayes import config as configuration  # late: it imports PyTorch
 
+    paths = sorted(folder.glob("*/*/seed-*[0-9].json"))
+    several = len({RunName.of(path).method for path in paths}) > 1
     found: dict[str, list[str]] = {}
-    for path in sorted(folder.glob("*/*/seed-*[0-9].json")):
+    for path in paths:
         flags = departures(configuration.load(path))
         run = RunName.of(path)
         if flags:
             name = f"`{run.task}` from {run.observation}, seed {run.seed}"
+            name = f"`{run.method}`, {name}" if several else name
             found.setdefault(flags, []).append(name)
     return "\n".join(f"- `{flags}`: {'; '.join(names)}" for flags, names in found.items())
 
