@@ -20,6 +20,10 @@
 #include <thread>
 #include <vector>
 
+#if defined(__AVX2__)
+#include <immintrin.h>
+#endif
+
 namespace {
 
 #ifndef LANES
@@ -36,19 +40,53 @@ typedef float vec __attribute__((vector_size(4 * LANES)));
 typedef int32_t ints __attribute__((vector_size(4 * LANES)));
 
 constexpr int WIDTH = 2 * LANES;  // columns of a tile. It has 6 rows (12 accumulators), 5 or 1
+// Columns of the last tile, if three vectors are left and there are registers for them: a tile of one
+// vector has too few accumulators to keep the multipliers busy.
+constexpr int WIDEST = LANES == 16 ? 3 * LANES : WIDTH;
 
 inline vec load(const float* from) {
   vec value;
   std::memcpy(&value, from, sizeof value);
   return value;
 }
-inline vec load(const float* from, int count) {  // the first of a vector, then zeros
+inline void store(float* to, vec value) { std::memcpy(to, &value, sizeof value); }
+
+// The first `count` of a vector, at least one. The rest of memory is neither read nor written. A
+// copy of `count` bytes would be a call.
+#if LANES == 16 && defined(__AVX512F__)
+inline __mmask16 first_of(int count) { return __mmask16((1u << count) - 1); }
+inline vec load(const float* from, int count) {  // the others are zeros
+  if (count >= LANES) return load(from);
+  return vec(_mm512_maskz_loadu_ps(first_of(count), from));
+}
+inline void store(float* to, vec value, int count) {
+  if (count >= LANES) return store(to, value);
+  _mm512_mask_storeu_ps(to, first_of(count), __m512(value));
+}
+#elif LANES == 8 && defined(__AVX2__)
+inline __m256i first_of(int count) {
+  alignas(32) static const int32_t flags[2 * LANES] = {-1, -1, -1, -1, -1, -1, -1, -1};
+  return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(flags + LANES - count));
+}
+inline vec load(const float* from, int count) {
+  if (count >= LANES) return load(from);
+  return vec(_mm256_maskload_ps(from, first_of(count)));
+}
+inline void store(float* to, vec value, int count) {
+  if (count >= LANES) return store(to, value);
+  _mm256_maskstore_ps(to, first_of(count), __m256(value));
+}
+#else
+inline vec load(const float* from, int count) {
   if (count >= LANES) return load(from);
   vec value{};
   std::memcpy(&value, from, count * sizeof(float));
   return value;
 }
-inline void store(float* to, vec value) { std::memcpy(to, &value, sizeof value); }
+inline void store(float* to, vec value, int count) {
+  std::memcpy(to, &value, std::min(count, LANES) * sizeof(float));
+}
+#endif
 inline vec all(float value) { return value - vec{}; }
 
 // --- Functions of a vector. A NaN stays a NaN: comparisons with it are false.
@@ -113,8 +151,7 @@ inline void each(Function function, int count, float* to, Pointers... from) {
   int i = 0;
   for (; i + LANES <= count; i += LANES) store(to + i, function(load(from + i)...));
   if (i == count) return;
-  const vec last = function(load(from + i, count - i)...);
-  std::memcpy(to + i, &last, (count - i) * sizeof(float));
+  store(to + i, function(load(from + i, count - i)...), count - i);
 }
 
 // to = gradient · the slope of relu or elu where its value is `values`.
@@ -157,16 +194,18 @@ inline vec finish(vec z, const Cell& cell, int row, int column, int count) {
   return z;
 }
 
-// A dense layer in panels of WIDTH columns, the last of them filled up with zeros. If its columns
-// fit into one vector, the last panel is LANES wide.
+// Columns of the next panel, where `left` are left: a multiple of LANES.
+constexpr int panel_width(int left) {
+  return left == WIDEST ? WIDEST : left < WIDTH ? left : WIDTH;
+}
+
+// A dense layer in panels of WIDTH columns, the last of them filled up with zeros to whole vectors:
+// one, two or WIDEST.
 struct Layer {
   int inputs = 0, outputs = 0;
   std::vector<float> weight, bias;
 
-  static int padded(int outputs) {
-    const int rest = outputs % WIDTH;
-    return outputs - rest + (rest == 0 ? 0 : rest <= LANES ? LANES : WIDTH);
-  }
+  static int padded(int outputs) { return (outputs + LANES - 1) / LANES * LANES; }
 
   // The weight of input i and output j is at from[i * row + j * column].
   Layer(const float* from, int row, int column, const float* offset, int inputs, int outputs)
@@ -177,7 +216,7 @@ struct Layer {
     std::copy(offset, offset + outputs, bias.begin());
     float* to = weight.data();
     for (int start = 0, width = 0; start < columns; start += width) {
-      width = std::min(WIDTH, columns - start);
+      width = panel_width(columns - start);
       const int used = std::min(width, outputs - start);
       for (int i = 0; i < inputs; ++i, to += width) {
         const float* place = from + std::ptrdiff_t(i) * row + std::ptrdiff_t(start) * column;
@@ -224,8 +263,8 @@ inline void tile(const float* in, int in_row, int rows, const Layer& layer, cons
     for (int v = 0; v < VECTORS; ++v) {
       const int at = column + v * LANES, left = std::min(LANES, layer.outputs - at);
       if (left <= 0) break;
-      const vec value = finish<then>(kept[r][v], cell, row + r, at, left);
-      std::memcpy(out + std::ptrdiff_t(r) * out_row + at, &value, left * sizeof(float));
+      store(out + std::ptrdiff_t(r) * out_row + at,
+            finish<then>(kept[r][v], cell, row + r, at, left), left);
     }
   }
 }
@@ -266,14 +305,18 @@ template <Then then, int ROWS>
 void dense_by(const Layer& layer, const float* in, int in_row, int rows, float* out, int out_row,
               const Cell& cell, Ahead* ahead) {
   const int columns = int(layer.bias.size());
-  for (int column = 0; column < columns; column += WIDTH) {
+  for (int column = 0, width = 0; column < columns; column += width) {
+    width = panel_width(columns - column);
     const float* panel = &layer.weight[std::size_t(column) * layer.inputs];
     for (int row = 0; row < rows; row += ROWS) {
       const float* from = in + std::ptrdiff_t(row) * in_row;
       float* to = out + std::ptrdiff_t(row) * out_row;
       const int left = std::min(ROWS, rows - row);
       if (ahead != nullptr) ahead->ask();
-      if (columns - column >= WIDTH) {
+      if (width > WIDTH) {
+        tile<then, WIDEST / LANES, ROWS>(from, in_row, left, layer, panel, column, to, out_row,
+                                         cell, row);
+      } else if (width == WIDTH) {
         tile<then, 2, ROWS>(from, in_row, left, layer, panel, column, to, out_row, cell, row);
       } else {
         tile<then, 1, ROWS>(from, in_row, left, layer, panel, column, to, out_row, cell, row);
@@ -308,13 +351,13 @@ void activated(int activation, const Layer& layer, const float* in, int in_row, 
 }
 
 // Returns 0, or NaN if a number is not finite.
-float not_finite(const float* values, std::size_t count) {
+inline float not_finite(const float* values, std::size_t count) {
   vec sums[4] = {};  // more than one: additions to the same sum wait for each other
   std::size_t i = 0;
   for (; i + 4 * LANES <= count; i += 4 * LANES)
     for (int v = 0; v < 4; ++v) sums[v] += load(values + i + v * LANES) * 0.f;
+  for (; i < count; i += LANES) sums[0] += load(values + i, int(count - i)) * 0.f;
   float sum = 0.f;
-  for (; i < count; ++i) sum += values[i] * 0.f;
   for (int j = 0; j < LANES; ++j) sum += sums[0][j] + sums[1][j] + sums[2][j] + sums[3][j];
   return sum;
 }

@@ -26,7 +26,8 @@ namespace {
 constexpr int BLOCK = 96;  // most rows that go through the horizon together
 
 struct Member {
-  Layer input, reset, update, candidate, hidden, mean, std;
+  Layer input, reset, update, candidate, hidden;
+  Layer mean, mean_and_std;  // without noise, and with it
 };
 
 struct Sizes {  // as in native.py
@@ -58,7 +59,7 @@ void roll(const Model& model, const Work& work, int member, int problem, int fir
   const int start = member * work.batch + problem;
   // Distances between rows: not a power of two, or all rows compete for the same lines of a cache.
   const int row = (D + X + D + S + A + 15) / 16 * 16 + 16;
-  const int wide = (std::max({X, D, S, int(z.head_units)}) + 15) / 16 * 16 + 16;
+  const int wide = (std::max({X, D, 2 * S, int(z.head_units)}) + 15) / 16 * 16 + 16;
   memory.resize(std::size_t(count) * (row + 4 * std::size_t(wide)) + count);
   float *rh = memory.data(), *x = rh + D, *h = x + X, *s = h + D, *a = s + S;
   float* u = rh + std::size_t(count) * row;
@@ -78,7 +79,7 @@ void roll(const Model& model, const Work& work, int member, int problem, int fir
     for (int i = 0; i < count; ++i) {
       const std::size_t candidate = std::size_t(problem) * work.candidates + first + i;
       const float* action = work.actions + (candidate * work.horizon + t) * A;
-      std::copy(action, action + A, a + std::size_t(i) * row);
+      each([](vec value) { return value; }, A, a + std::size_t(i) * row, action);
       broken[i] += not_finite(action, A);
     }
     activated(z.activation, m.input, s, row, count, x, row);
@@ -86,18 +87,19 @@ void roll(const Model& model, const Work& work, int member, int problem, int fir
     dense<Then::gate>(m.update, x, row, count, u, wide, cell);
     dense<Then::new_h>(m.candidate, rh, row, count, h, row, cell);
     activated(z.activation, m.hidden, h, row, count, one, wide);
-    dense<Then::nothing>(m.mean, one, wide, count, s, row);
-    if (work.noise != nullptr) {
-      dense<Then::nothing>(m.std, one, wide, count, raw, wide);
+    if (work.noise == nullptr) {
+      dense<Then::nothing>(m.mean, one, wide, count, s, row);
+    } else {
+      dense<Then::nothing>(m.mean_and_std, one, wide, count, raw, wide);
       const std::size_t place =
           (std::size_t(t) * z.members * work.batch + start) * work.noise_columns;
       for (int i = 0; i < count; ++i) {
         const std::size_t column = work.noise_columns == 1 ? 0 : first + i;
         const float* noise = work.noise + (place + column) * S;
         broken[i] += not_finite(noise, S);
-        float *std = raw + std::size_t(i) * wide, *to = s + std::size_t(i) * row;
-        each([&](vec m, vec v, vec e) { return m + (softplus(v) + z.min_std) * e; }, S, to, to, std,
-             noise);
+        const float *mean = raw + std::size_t(i) * wide, *std = mean + S;
+        each([&](vec m, vec v, vec e) { return m + (softplus(v) + z.min_std) * e; }, S,
+             s + std::size_t(i) * row, mean, std, noise);
       }
     }
     const float* in = h;
@@ -183,7 +185,7 @@ Model packed(const Sizes& z, const float* const* layers, const float* const* hea
         Layer(swapped.data(), D, 1, b[2], X + D, D),
         Layer(w[3], X, 1, b[3], D, X),
         Layer(w[4], 2 * S, 1, b[4], X, S),
-        Layer(w[4] + S, 2 * S, 1, b[4] + S, X, S),
+        Layer(w[4], 2 * S, 1, b[4], X, 2 * S),
     });
     model.unsound.push_back(unsound);
   }

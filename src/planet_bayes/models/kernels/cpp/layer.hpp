@@ -75,8 +75,7 @@ inline void add_products(const float* in, std::ptrdiff_t in_row, int inputs, con
   }
   for (int r = 0; r < inputs; ++r)
     for (int v = 0; v < VECTORS && v * LANES < columns; ++v)
-      std::memcpy(to + std::ptrdiff_t(r) * to_row + v * LANES, &sum[r][v],
-                  std::min(LANES, columns - v * LANES) * sizeof(float));
+      store(to + std::ptrdiff_t(r) * to_row + v * LANES, sum[r][v], columns - v * LANES);
 }
 
 // to [inputs, outputs] = inᵀ · at, for `rows` rows; every sum is over the rows in order.
