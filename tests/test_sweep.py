@@ -67,7 +67,8 @@ def begin(job: Job, rows: list[dict[str, float]], commit: Commit = NOW) -> None:
 
 
 def test_any_subset_can_be_chosen(experiment: Experiment) -> None:
-    assert select(experiment.runs, {"methods": (), "seeds": ()}) == list(experiment.runs)
+    whole = select(experiment.runs, {"methods": (), "seeds": ()})
+    assert set(run.folder for run in whole) == set(run.folder for run in experiment.runs)
     chosen = select(
         experiment.runs,
         {
@@ -83,6 +84,15 @@ def test_any_subset_can_be_chosen(experiment: Experiment) -> None:
         "planet/cup_catch-pixels+sensors/seed-10",
     ]
     assert {run.variant for run in chosen} == {"other"}
+
+
+def test_runs_of_a_seed_come_together_and_otherwise_as_declared(experiment: Experiment) -> None:
+    chosen = select(experiment.runs, {})
+    assert [run.name.seed for run in chosen] == sorted(run.name.seed for run in experiment.runs)
+    assert len({run.name.seed for run in chosen}) == 2
+    for seed in (0, 10):
+        declared = [run for run in experiment.runs if run.name.seed == seed]
+        assert [run for run in chosen if run.name.seed == seed] == declared
 
 
 @pytest.mark.parametrize(

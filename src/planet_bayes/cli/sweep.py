@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 class Sweep:
     """Train all runs of a declared experiment that have no result yet, or some of them.
 
-    Runs are archived to results/ as they end. Stop a sweep at any moment and start it again: runs
-    that have ended are skipped, the others continue from their last checkpoint. A run that fails
-    does not stop the others; the exit code is then 1.
+    Runs of the first seed come first. They are archived to results/ as they end. Stop a sweep at
+    any moment and start it again: runs that have ended are skipped, the others continue from their
+    last checkpoint. A run that fails does not stop the others; the exit code is then 1.
     """
 
     experiment: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="EXPERIMENT")]]

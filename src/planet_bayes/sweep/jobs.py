@@ -56,7 +56,9 @@ class Job:
 def select(
     runs: Iterable[PlannedRun], wanted: Mapping[str, Sequence[str | int]]
 ) -> list[PlannedRun]:
-    """Return the runs that have one of the wanted values on each axis.
+    """Return the runs that have one of the wanted values on each axis, in the order of their seeds.
+
+    So an unfinished sweep compares all methods on all tasks, on some of the seeds.
 
     Args:
         runs: All runs of an experiment.
@@ -79,7 +81,7 @@ def select(
     ]
     if not chosen:
         raise ConfigError("the experiment has no run with all of the named values.")
-    return chosen
+    return sorted(chosen, key=lambda run: run.name.seed)
 
 
 def _value(run: PlannedRun, axis: str) -> str | int:
