@@ -6,8 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from scipy import stats
 
 from planet_bayes import cli
+from planet_bayes.errors import RunError
 from planet_bayes.results import ablation, figures, statistics
 from planet_bayes.results.curves import Curve, RunName, read_curves
 
@@ -97,11 +99,19 @@ def test_intervals_are_those_of_resampling_within_tasks() -> None:
     assert found == statistics.improvement(left, right)  # the same on every call
 
 
-def test_tasks_of_one_seed_take_part_without_an_interval_of_their_own() -> None:
-    alone = statistics.aggregate_iqm({"a": np.array([0.5])})
-    assert (alone.value, np.isnan(alone.low)) == (0.5, True)
-    joined = statistics.aggregate_iqm({"a": np.array([0.5]), "b": np.array([0.1, 0.9, 0.4])})
-    assert joined.low <= joined.value <= joined.high
+@pytest.mark.parametrize("counts", [(1,), (2, 4), (1, 1, 2), (3, 3), (3, 8, 4), (4, 4, 4, 4)])
+def test_intervals_contain_their_value_and_need_three_runs_of_each_task(
+    counts: tuple[int, ...],
+) -> None:
+    rng = np.random.default_rng(sum(counts))
+    means = {str(task): rng.normal(task, 0.3, count) for task, count in enumerate(counts)}
+    others = {task: rng.normal(size=len(values)) for task, values in means.items()}
+    for found in (statistics.aggregate_iqm(means), statistics.improvement(means, others)):
+        if min(counts) < 3:
+            assert np.isnan([found.low, found.high]).all()
+        else:
+            assert found.low <= found.value <= found.high
+            assert found.low < found.high
 
 
 def test_the_paper_s_layout_is_beside_the_paper_s_numbers(folder: Path) -> None:
@@ -116,7 +126,9 @@ def test_the_paper_s_layout_is_beside_the_paper_s_numbers(folder: Path) -> None:
 
 def test_methods_are_compared_by_task_and_over_tasks(folder: Path) -> None:
     lines = ablation.ablation(folder).split("\n\n")[1].splitlines()
-    assert lines[0] == "|  | IQM, `planet_bayes` | IQM, `planet` | P(`planet_bayes` > `planet`) |"
+    assert lines[0] == (
+        "| runs of each | IQM, `planet_bayes` | IQM, `planet` | P(`planet_bayes` > `planet`) |"
+    )
     groups = read_curves(folder)
     runs = {
         method: {
@@ -126,9 +138,36 @@ def test_methods_are_compared_by_task_and_over_tasks(folder: Path) -> None:
         for method in ("planet_bayes", "planet")
     }
     cells = [cell.strip() for cell in lines[-1].strip("|").split("|")]
-    assert cells[0] == "all 2"
+    assert cells[0] == "2 tasks (8)"
     assert cells[1] == str(statistics.aggregate_iqm(runs["planet_bayes"]))
     assert cells[3] == str(statistics.improvement(runs["planet_bayes"], runs["planet"]))
+
+
+def test_methods_are_compared_on_the_seeds_that_all_have(tmp_path: Path) -> None:
+    """Equal methods are equal, whatever runs are missing."""
+    level = {"random": {"mean": 0.0, "std": 1.0}}
+    both = {"cup_catch": level, "cheetah_run": level}
+    (tmp_path / "baselines.json").write_text(json.dumps(both))
+    for task, seed in itertools.product(both, range(5)):
+        value = [seed * (80.0 if task == "cup_catch" else 500.0)] * 10
+        first, second = curve("planet_bayes", seed, value, task), curve("planet", seed, value, task)
+        if seed < 4 or task == "cup_catch":
+            write(tmp_path, first)
+        if seed < 4 or task == "cheetah_run":
+            write(tmp_path, second)
+    for line in ablation.ablation(tmp_path).split("\n\n")[1].splitlines()[2:]:
+        title, one, other, probability = (cell.strip() for cell in line.strip("|").split("|"))
+        assert title.endswith("(8)" if "tasks" in title else "(4)")
+        assert one == other
+        assert probability.startswith("0.50")
+
+
+def test_tasks_without_random_actions_are_refused(folder: Path) -> None:
+    write(folder, curve("planet_bayes", 0, [5.0], "pendulum_swingup"))
+    with pytest.raises(
+        RunError, match=r"no random actions for pendulum_swingup\. Write it: planet"
+    ):
+        ablation.ablation(folder)
 
 
 def test_the_whole_method_is_compared_with_each_part(folder: Path) -> None:
@@ -141,13 +180,13 @@ def test_the_whole_method_is_compared_with_each_part(folder: Path) -> None:
 
 
 def test_differences_are_of_the_same_seeds(tmp_path: Path) -> None:
-    ours = [curve("planet_bayes", seed, [500.0 + 100 * seed] * 10) for seed in range(3)]
-    theirs = [curve("planet", seed, [100.0 * seed**2] * 10) for seed in (2, 0, 5)]
-    found = statistics.differences(ours, theirs)
-    np.testing.assert_allclose(found, [500.0, 300.0])  # seeds 0 and 2
-    for one in (*ours, *theirs):
-        write(tmp_path, one)
-    interval = statistics.mean_over_tasks({"cup_catch": found / 842})
+    for seed in range(3):
+        write(tmp_path, curve("planet_bayes", seed, [500.0 + 100 * seed] * 10))
+    for seed in (2, 0, 5):
+        write(tmp_path, curve("planet", seed, [100.0 * seed**2] * 10))
+    level = {"random": {"mean": 0.0, "std": 1.0}}
+    (tmp_path / "baselines.json").write_text(json.dumps({"cup_catch": level}))
+    interval = statistics.mean_over_tasks({"cup_catch": np.array([500.0, 300.0]) / 842})
     assert ablation.ablation(tmp_path).split("\n\n")[2].splitlines() == [
         "| same seeds (pairs) | `planet_bayes` − `planet` |",
         "|---|---|",
@@ -156,19 +195,41 @@ def test_differences_are_of_the_same_seeds(tmp_path: Path) -> None:
     assert interval.value == pytest.approx(400 / 842)
 
 
+def test_the_interval_of_one_task_is_student_s() -> None:
+    values = np.random.default_rng(3).normal(size=4)
+    found = statistics.mean_over_tasks({"a": values})
+    low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
+    np.testing.assert_allclose([found.low, found.high], [low, high])
+
+
+def test_intervals_over_tasks_contain_the_truth_in_95_of_100_cases() -> None:
+    """Four seeds of four tasks whose spreads differ."""
+    rng = np.random.default_rng(4)
+    inside = []
+    for _ in range(4000):
+        samples = {str(std): rng.normal(0.0, std, 4) for std in (1, 2, 3, 8)}
+        found = statistics.mean_over_tasks(samples)
+        inside.append(found.low <= 0 <= found.high)
+    assert 0.93 <= np.mean(inside) <= 0.98
+
+
 def test_the_mean_over_tasks_weighs_tasks_and_not_runs() -> None:
     found = statistics.mean_over_tasks({"a": np.array([1.0, 3.0]), "b": np.array([6.0])})
     assert found.value == 4.0
-    assert found.low == pytest.approx(3.5)
-    assert found.high == pytest.approx(4.5)
+    assert np.isnan(found.low)
+    equal = statistics.mean_over_tasks({"a": np.array([1.0, 1.0]), "b": np.array([2.0, 2.0])})
+    assert (equal.low, equal.high) == (1.5, 1.5)
 
 
 def test_tasks_of_one_method_only_are_not_compared(folder: Path) -> None:
-    write(folder, curve("planet_bayes", 0, [5.0], "pendulum_swingup"))
+    write(folder, curve("planet_bayes", 0, [5.0], "finger_spin"))
+    levels = json.loads((folder / "baselines.json").read_text())
+    levels["finger_spin"] = levels["cup_catch"]
+    (folder / "baselines.json").write_text(json.dumps(levels))
     lines = ablation.ablation(folder).split("\n\n")[1].splitlines()
-    row = next(line for line in lines if "pendulum_swingup" in line)
+    row = next(line for line in lines if "finger_spin" in line)
     assert row.endswith("|  |  |")
-    assert lines[-1].startswith("| all 2 |")
+    assert lines[-1].startswith("| 2 tasks (8) |")
 
 
 def test_a_band_is_over_seeds_and_the_last_episodes() -> None:
@@ -202,5 +263,5 @@ FIGURES = ("curves", "methods-episodes", "methods-hours")
 def test_a_folder_of_one_method_is_not_compared(tmp_path: Path) -> None:
     write(tmp_path, curve("planet_bayes", 0, [1.0]))
     assert not ablation.compares_methods(tmp_path)
-    write(tmp_path, curve("planet", 0, [1.0]))
+    write(tmp_path, curve("e_only", 0, [1.0]))
     assert ablation.compares_methods(tmp_path)

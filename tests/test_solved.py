@@ -7,7 +7,7 @@ import pytest
 
 from planet_bayes import cli
 from planet_bayes.errors import ConfigError
-from planet_bayes.results import figures
+from planet_bayes.results import figures, statistics
 from planet_bayes.results.curves import Curve, RunName, read_curves
 from planet_bayes.results.experiment import read_experiment
 from planet_bayes.results.solved import Solved, solved_table
@@ -58,7 +58,6 @@ def archive(tmp_path: Path, variant: str, seed: int, task: str, *evaluations: fl
 def test_the_first_evaluation_that_reaches_the_level_counts() -> None:
     assert Solved.of(curve(None, 700, None, 800, 900), 800) == Solved(1000, True)
     assert Solved.of(curve(None, 700, 799.9, None), 800) == Solved(750, False)
-    assert Solved.of(curve(None, None), 800) is None
     assert [str(Solved(750, reached)) for reached in (True, False)] == ["750", "> 750"]
 
 
@@ -66,18 +65,35 @@ def test_steps_of_each_seed_and_differences_by_hand(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = declared(tmp_path)
-    for seed, late in enumerate((2, 2, 2)):
-        archive(tmp_path, "without", seed, "cup_catch", *[0.0] * late, 900)
+    for seed, late in enumerate((2, 1, 2)):
+        archive(tmp_path, "without", seed, "cup_catch", *[0.0] * late, *[900] * (3 - late))
     archive(tmp_path, "with", 0, "cup_catch", 900, 0)
     archive(tmp_path, "with", 1, "cup_catch", 0, 0)
     archive(tmp_path, "with", 0, "cheetah_run", 900)
     assert cli.main(["table", str(path)]) == 0
+    # Up to 500 steps: 500, 500, 500 without; 250, 500 with. The differences are -250 and 0.
+    one, other = (
+        statistics.mean_over_tasks({"": np.array(values)})
+        for values in ([250.0, 500.0], [-250.0, 0.0])
+    )
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "| steps until | `cup_catch` ≥ 800 |",
         "|---|---|",
-        "| without | 750, 750, 750; mean 750 [750, 750] |",
-        "| with | 250, > 500; mean 375 [250, 500] |",
-        "| with − without | -375 [-500, -250] |",
+        "| without | 750, 500, 750; 3 of 3, mean up to 500: 500 [500, 500] |",
+        f"| with | 250, > 500; 1 of 2, mean up to 500: 375 [{one.low:.0f}, {one.high:.0f}] |",
+        f"| with − without | -125 [{other.low:.0f}, {other.high:.0f}] |",
+    ]
+
+
+def test_what_no_run_solved_has_no_difference(tmp_path: Path) -> None:
+    for seed in range(3):
+        archive(tmp_path, "without", seed, "cup_catch", 0, 0)
+        archive(tmp_path, "with", seed, "cup_catch", 0, 900)
+    table = solved_table(tmp_path / "results" / "few", ["with", "without"], {"cup_catch": 800})
+    assert table.splitlines()[2:] == [
+        "| with | 500, 500, 500; 3 of 3, mean up to 500: 500 [500, 500] |",
+        "| without | > 500, > 500, > 500; 0 of 3, mean up to 500: 500 [500, 500] |",
+        "| without − with |  |",
     ]
 
 
@@ -90,13 +106,15 @@ def test_without_a_result_the_command_that_makes_one_is_named(
     assert f"Train them: planet-bayes sweep {path}" in capsys.readouterr().err.replace("\n", "")
 
 
-def test_one_seed_has_no_interval_and_no_evaluation_no_steps(tmp_path: Path) -> None:
-    archive(tmp_path, "without", 0, "cup_catch", 900)
-    archive(tmp_path, "with", 0, "cup_catch", None)
+def test_one_evaluation_cannot_say_when_and_one_seed_has_no_interval(tmp_path: Path) -> None:
+    archive(tmp_path, "without", 0, "cup_catch", 0, 900)
+    archive(tmp_path, "with", 0, "cup_catch", None, 900)
     lines = solved_table(
         tmp_path / "results" / "few", ["without", "with", "missing"], {"cup_catch": 800}
     ).splitlines()
-    assert lines[2:] == ["| without | 250; mean 250 |", "| with |  |", "| with − without |  |"]
+    assert lines[2:] == ["| without | 500; 1 of 1, mean up to 500: 500 |"]
+    only = solved_table(tmp_path / "results" / "few", ["with"], {"cup_catch": 800})
+    assert only.splitlines()[2:] == []
 
 
 def test_the_band_is_over_seeds_at_each_evaluation(tmp_path: Path) -> None:

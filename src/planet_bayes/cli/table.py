@@ -21,9 +21,9 @@ class TableOf:
     today's presets are listed below the table. With the baseline `planet` and another method, two
     tables come first: mean ± std over seeds and the last ten evaluations (runs), beside the paper's
     own numbers; and interquartile means of normalised returns (0: random actions, 1: the paper's
-    PlaNet-Bayes) with probabilities of improvement, both with 95 % bootstrap intervals over seeds.
-    Where an experiment declares the returns that solve its tasks, a table of the environment steps
-    until then follows.
+    PlaNet-Bayes), probabilities of improvement and differences on the same seeds, with 95 %
+    intervals over seeds. Where an experiment declares the returns that solve its tasks, a table of
+    the agent's steps until then follows.
     """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]

@@ -93,9 +93,8 @@ def _quick() -> Config:
 def _small() -> Config:
     """Return the paper's algorithm with a smaller model, from sensors.
 
-    It departs from `paper` in KL balancing in place of free nats, without which `cartpole_swingup`
-    ends at 623 instead of 874, and in scaled sensors and rewards, without which the cheetah does
-    not learn to run. ``docs/results/paper.md`` lists where both depart from the paper.
+    It departs from `paper` in KL balancing in place of free nats, and in scaled sensors and
+    rewards. ``docs/results/paper.md`` says why, and lists where both depart from the paper.
     """
     paper = _paper()
     return dataclasses.replace(
@@ -139,7 +138,7 @@ METHOD_PLANNERS: dict[tuple[str, str], dict[str, Any]] = {
     ("paper", "planet"): _OFFICIAL_PLANET,
 }
 """Planner settings of a method in a preset, besides M. In `small` and `paper`, PlaNet plans as its
-authors' code does. In the other presets the four methods differ in E and M only."""
+authors' code does. In the other presets the settings of the four methods differ in E and M only."""
 
 
 def preset_config(preset: str, method: str | None = None) -> Config:

@@ -7,17 +7,23 @@ from pathlib import Path
 
 import numpy as np
 
+from planet_bayes.errors import RunError
 from planet_bayes.results import statistics
-from planet_bayes.results.curves import PATTERN, Curve, read_baselines, read_curves
+from planet_bayes.results.curves import (
+    BASELINES,
+    PATTERN,
+    Baselines,
+    Curve,
+    read_baselines,
+    read_curves,
+)
 from planet_bayes.results.statistics import Array
 from planet_bayes.results.tables import header, row
 
-BASELINE = "planet"
-"""The method without either uncertainty."""
 COMPARED = "planet_bayes"
-"""The method that is compared with each of the others. With `e_only` it differs in M only, and with
-`m_only` in E only."""
-ORDER = ("planet_bayes", "e_only", "m_only", BASELINE)
+"""The method that is compared with each of the others. With `e_only` it differs in M, and with
+`m_only` in E."""
+ORDER = ("planet_bayes", "e_only", "m_only", "planet")
 """Methods in the order of the paper's table."""
 PAPER: Mapping[str, Mapping[str, tuple[int, int]]] = {
     "planet_bayes": {
@@ -54,16 +60,15 @@ Methods = dict[str, dict[str, list[Curve]]]
 
 
 def compares_methods(folder: Path) -> bool:
-    """Return whether a folder has results of the baseline and of another method."""
+    """Return whether a folder has results of PlaNet-Bayes and of another method."""
     found = {path.parents[1].name for path in folder.glob(PATTERN)}
-    return BASELINE in found and len(found) > 1
+    return COMPARED in found and len(found & {*ORDER}) > 1
 
 
 def ablation(folder: Path) -> str:
     """Return the tables of each observation: the paper's layout, then comparisons."""
     groups, levels = read_curves(folder), read_baselines(folder)
     observations = list(dict.fromkeys(observation for _, _, observation in groups))
-    random = {task: float(policies["random"]["mean"]) for task, policies in levels.items()}
     parts = []
     for observation in observations:
         methods: Methods = {}
@@ -77,18 +82,36 @@ def ablation(folder: Path) -> str:
                 methods[method] = curves
         if len(observations) > 1:
             parts.append(f"From {observation}:")
+        random = random_levels(folder, methods, levels)
         parts += [paper_layout(methods), comparison(methods, random), paired(methods, random)]
     return "\n\n".join(filter(None, parts))
 
 
+def random_levels(folder: Path, methods: Methods, levels: Baselines) -> dict[str, float]:
+    """Return the mean return of random actions in each task, which counts as 0."""
+    tasks = dict.fromkeys(task for curves in methods.values() for task in curves)
+    missing = [task for task in tasks if "random" not in levels.get(task, {})]
+    if missing:
+        raise RunError(
+            f"{folder / BASELINES} has no random actions for {', '.join(missing)}. Write it: "
+            f"planet-bayes archive {folder} --baselines --tasks {' '.join(tasks)}"
+        )
+    return {task: float(levels[task]["random"]["mean"]) for task in tasks}
+
+
 def paper_layout(methods: Methods) -> str:
-    """Return mean ± std over seeds and trials, beside the paper's own numbers."""
-    tasks = list(dict.fromkeys(task for curves in methods.values() for task in curves))
+    """Return mean ± std over seeds and trials, beside the paper's own numbers.
+
+    Hours are of the runs that all methods have.
+    """
+    tasks = _tasks(methods)
     lines = header(["method", *(f"`{task}`" for task in tasks), "hours of one core"])
+    common = {task: alike(methods, task) for task in tasks}
     for method, curves in methods.items():
         cells = [_mean_std(curves.get(task, [])) for task in tasks]
-        hours = [curve.cpu_minutes[-1] / 60 for found in curves.values() for curve in found]
-        lines.append(row([f"`{method}`", *cells, f"{np.mean(hours):.2f}"]))
+        found = [one for by in common.values() if len(by) == len(methods) for one in by[method]]
+        hours = f"{np.mean([one.cpu_minutes[-1] / 60 for one in found]):.2f}" if found else ""
+        lines.append(row([f"`{method}`", *cells, hours]))
     for method in methods:
         numbers = [PAPER[method].get(task) for task in tasks]
         cells = ["" if pair is None else f"*{pair[0]} ± {pair[1]}*" for pair in numbers]
@@ -99,31 +122,26 @@ def paper_layout(methods: Methods) -> str:
 def comparison(methods: Methods, random: Mapping[str, float]) -> str:
     """Return interquartile means, and the probability that `COMPARED` is better than each other.
 
-    Returns are normalised: 0 is the mean of random actions, 1 is the paper's PlaNet-Bayes.
+    Returns are normalised: 0 is the mean of random actions, 1 is the paper's PlaNet-Bayes. In each
+    task only the seeds count that all methods have; a method without a run of the task does not.
+    The last row has the tasks that all methods have.
     """
-    means = {
-        method: {
-            task: statistics.normalised(
-                statistics.run_means(found), random.get(task, 0.0), reference(task)
-            )
-            for task, found in curves.items()
-            if len(statistics.run_means(found))
-        }
-        for method, curves in methods.items()
-    }
     others = compared_with(methods)
-    titles = ["", *(f"IQM, `{method}`" for method in methods)]
+    titles = ["runs of each", *(f"IQM, `{method}`" for method in methods)]
     titles += [f"P(`{COMPARED}` > `{method}`)" for method in others]
     lines = header(titles)
-    tasks = list(dict.fromkeys(task for curves in means.values() for task in curves))
-    for task in tasks:
-        lines.append(row([f"`{task}`", *_compared(_only(means, task), others)]))
-    if len(tasks) > 1:
-        shared = [task for task in tasks if all(task in curves for curves in means.values())]
-        common = {
-            method: {task: curves[task] for task in shared} for method, curves in means.items()
+    scaled: dict[str, dict[str, Array]] = {}
+    for task in _tasks(methods):
+        zero, one = random[task], reference(task)
+        scaled[task] = {
+            method: statistics.normalised(statistics.run_means(curves), zero, one)
+            for method, curves in alike(methods, task).items()
         }
-        lines.append(row([f"all {len(shared)}", *_compared(common, others)]))
+    for task, means in scaled.items():
+        lines.append(_compared(f"`{task}`", {task: means}, methods))
+    complete = {task: means for task, means in scaled.items() if len(means) == len(methods)}
+    if len(complete) > 1:
+        lines.append(_compared(f"{len(complete)} tasks", complete, methods))
     return "\n".join(lines)
 
 
@@ -131,27 +149,37 @@ def paired(methods: Methods, random: Mapping[str, float]) -> str:
     """Return by how much `COMPARED` is better than each other method on the same seeds.
 
     Differences are in the units of `comparison`. Runs of a seed share seed episodes and the starts
-    of all others.
+    of all others. The last row has the tasks of all columns.
     """
     others = compared_with(methods)
     found: dict[str, dict[str, Array]] = {}
-    for method in others:
-        for task, curves in methods[COMPARED].items():
-            pairs = statistics.differences(curves, methods[method].get(task, []))
-            if len(pairs):
-                scale = reference(task) - random.get(task, 0.0)
-                found.setdefault(method, {})[task] = pairs / scale
-    tasks = [task for task in methods.get(COMPARED, {}) if any(task in by for by in found.values())]
-    if not tasks:
+    for task in _tasks(methods):
+        for method in others:
+            pair = {name: methods[name] for name in (COMPARED, method)}
+            both = alike(pair, task)
+            if len(both) == 2:
+                one, other = (statistics.run_means(both[name]) for name in pair)
+                scale = reference(task) - random[task]
+                found.setdefault(task, {})[method] = (one - other) / scale
+    if not found:
         return ""
     lines = header(["same seeds (pairs)", *(f"`{COMPARED}` − `{method}`" for method in others)])
-    for task in tasks:
-        each = [found.get(method, {}).get(task, np.empty(0)) for method in others]
-        lines.append(row([f"`{task}`", *(_difference({task: pairs}) for pairs in each)]))
-    if len(tasks) > 1:
-        cells = [_difference(found.get(method, {})) for method in others]
-        lines.append(row(["mean over tasks", *cells]))
+    for task, by in found.items():
+        cells = [_difference({task: by[method]} if method in by else {}) for method in others]
+        lines.append(row([f"`{task}`", *cells]))
+    shared = [task for task, by in found.items() if len(by) == len(others)]
+    if len(shared) > 1:
+        cells = [_difference({task: found[task][method] for task in shared}) for method in others]
+        lines.append(row([f"mean of {len(shared)} tasks", *cells]))
     return "\n".join(lines)
+
+
+def alike(methods: Methods, task: str) -> dict[str, list[Curve]]:
+    """Return the runs of a task by method: of the seeds that all methods have that have any."""
+    runs = {name: curves[task] for name, curves in methods.items() if task in curves}
+    runs = {name: curves for name, curves in runs.items() if statistics.shared_seeds([curves])}
+    seeds = statistics.shared_seeds(runs.values())
+    return {name: statistics.of_seeds(curves, seeds) for name, curves in runs.items() if seeds}
 
 
 def compared_with(methods: Methods) -> list[str]:
@@ -164,19 +192,23 @@ def reference(task: str) -> float:
     return float(PAPER["planet_bayes"].get(task, (FULL_SCORE, 0))[0])
 
 
-def _only(means: dict[str, dict[str, Array]], task: str) -> dict[str, dict[str, Array]]:
-    return {
-        method: {task: curves[task]} if task in curves else {} for method, curves in means.items()
+def _tasks(methods: Methods) -> list[str]:
+    return list(dict.fromkeys(task for curves in methods.values() for task in curves))
+
+
+def _compared(title: str, scaled: Mapping[str, Mapping[str, Array]], methods: Methods) -> str:
+    """Return the row of some tasks: normalised means of runs by task and method."""
+    by_method = {
+        method: {task: means[method] for task, means in scaled.items() if method in means}
+        for method in methods
     }
-
-
-def _compared(means: dict[str, dict[str, Array]], others: list[str]) -> list[str]:
-    cells = [str(statistics.aggregate_iqm(curves)) if curves else "" for curves in means.values()]
-    for method in others:
-        both = means[COMPARED].keys() & means[method].keys()
-        found = statistics.improvement(means[COMPARED], means[method]) if both else ""
-        cells.append(str(found))
-    return cells
+    cells = [str(statistics.aggregate_iqm(means)) if means else "" for means in by_method.values()]
+    for method in compared_with(methods):
+        ours, theirs = by_method[COMPARED], by_method[method]
+        several = ours and theirs and min(map(len, theirs.values())) > 1
+        cells.append(str(statistics.improvement(ours, theirs)) if several else "")
+    count = max(sum(map(len, means.values())) for means in by_method.values())
+    return row([f"{title} ({count})", *cells])
 
 
 def _difference(by_task: Mapping[str, Array]) -> str:

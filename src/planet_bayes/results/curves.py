@@ -62,8 +62,8 @@ class Curve:
     evaluation_return: list[float | None]
     cpu_minutes: list[float]
     steps: list[int]
-    """Steps of the environment so far, those of the seed episodes included, and those of
-    evaluations not."""
+    """Steps of the agent so far, those of the seed episodes included, and those of evaluations
+    not. The environment may repeat each action for several steps of its own."""
 
     @property
     def evaluations(self) -> list[float]:

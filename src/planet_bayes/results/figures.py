@@ -65,10 +65,12 @@ def draw_comparison(folder: Path, against: str) -> list[Path]:
             if curves:
                 across, bands = comparison_band(curves, against)
                 axes.plot(across, bands[1], color=f"C{index}", label=f"{method} ({len(curves)})")
-                axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
+                if len(curves) > 1:  # one run's spread says nothing of others
+                    axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
         _draw_levels(axes, _levels(baselines, panel[0]))
+        note = f"method (runs), with noise: median and\n5 to 95 % of {WINDOW} episodes of all runs"
         unit = "hours of one core" if against == "hours" else "episodes collected with the agent"
-        _finish(axes, f"{panel[0]}-{panel[1]}", unit, "method (runs): median, 5 to 95 %")
+        _finish(axes, f"{panel[0]}-{panel[1]}", unit, note)
 
     return _save(_panels(panels, draw), folder / f"methods-{against}")
 
@@ -78,7 +80,7 @@ def draw_variants(folder: Path) -> list[Path]:
 
     There is one panel for each method, task and observation, and one line with a band for each
     variant: median and percentiles 5 to 95 of the noise-free evaluations over seeds, against the
-    environment's steps, those of the seed episodes included.
+    agent's steps, those of the seed episodes included.
     """
     variants, baselines = read_variants(folder), read_baselines(folder)
     panels = sorted(
@@ -98,11 +100,13 @@ def draw_variants(folder: Path) -> list[Path]:
                 axes.plot(
                     across, bands[1], "o-", color=f"C{index}", label=f"{name} ({len(curves)})"
                 )
-                axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
+                if len(curves) > 1:
+                    axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
         _draw_levels(axes, _levels(baselines, group[1]))
         method, task, observation = group
         title = f"{method}, {task}-{observation}"
-        _finish(axes, title, "environment steps", "variant (runs): median, 5 to 95 %")
+        note = "variant (runs): noise-free; median and 5 to 95 %"
+        _finish(axes, title, "steps of the agent, with seed episodes", note)
 
     return _save(_panels(panels, draw), folder / "variants")
 

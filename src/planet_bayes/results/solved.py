@@ -1,4 +1,4 @@
-"""Environment steps that runs need until an evaluation solves their task, by variant."""
+"""Steps that runs need until an evaluation solves their task, by variant."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 
 from planet_bayes.results.curves import Curve, Group, read_variants
-from planet_bayes.results.statistics import Array, Interval, over_tasks
+from planet_bayes.results.statistics import Interval, mean_over_tasks
 from planet_bayes.results.tables import header, row
+
+BySeed = dict[int, "Solved"]
 
 
 @dataclass(frozen=True)
@@ -18,21 +20,18 @@ class Solved:
     """When a run solved its task."""
 
     steps: int
-    """Environment steps before the first evaluation that reached the level; those before the last
-    evaluation, if none did."""
+    """The agent's steps before the first evaluation that reached the level, those of the seed
+    episodes included; those before the last evaluation, if none did."""
     reached: bool
 
     @staticmethod
-    def of(curve: Curve, level: float) -> Solved | None:
-        """Return when a run's evaluation first was at least ``level``; None: it has no evaluation.
-
-        One evaluation is the mean over its episodes.
-        """
+    def of(curve: Curve, level: float) -> Solved:
+        """Return when an evaluation of a run, the mean of its episodes, was first ``level``."""
         steps = 0
         for steps, value in _evaluations(curve):
             if value >= level:
                 return Solved(steps, True)
-        return Solved(steps, False) if curve.evaluations else None
+        return Solved(steps, False)
 
     def __str__(self) -> str:
         return f"{self.steps}" if self.reached else f"> {self.steps}"
@@ -41,9 +40,12 @@ class Solved:
 def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]) -> str:
     """Return one row for each variant of an experiment, and one for each difference.
 
-    A cell has the steps of each seed, and their mean with a 95 % bootstrap interval over seeds. A
-    run that never reached the level counts with the steps of its last evaluation (``>``), so means
-    are lower bounds then. The last rows have the differences from the first variant's means.
+    A cell has the steps of each seed, and how many runs solved the task. A run that never reached
+    the level (``>``) may need any number of steps more. So means are restricted: up to the last
+    evaluation that all runs of the task have, and a run that was not there yet counts with that.
+    Differences are from the first variant, on the same seeds, with Student's interval; there is
+    none if no run of one side solved the task. Variants whose runs have a single evaluation are
+    left out: it cannot say when.
 
     Args:
         folder: The experiment's folder of results.
@@ -55,19 +57,24 @@ def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]
     groups = sorted({group for curves in variants.values() for group in curves})
     groups = [group for group in groups if group[1] in levels]
     lines = header(["steps until", *(f"`{task}` ≥ {levels[task]:g}" for _, task, _ in groups)])
-    found: dict[str, dict[Group, list[Solved]]] = {}
+    found: dict[str, dict[Group, BySeed]] = {}
+    ends: dict[Group, int] = {}
     for name, curves in variants.items():
-        found[name] = {
-            group: [one for one in (Solved.of(c, levels[group[1]]) for c in curves[group]) if one]
-            for group in groups
-            if group in curves
-        }
-    for name, solved in found.items():
-        lines.append(row([name, *(_listed(solved.get(group, [])) for group in groups)]))
-    first, *others = found
+        for group in groups:
+            runs = [one for one in curves.get(group, []) if len(one.evaluations) > 1]
+            if runs:
+                solved = {one.run.seed: Solved.of(one, levels[group[1]]) for one in runs}
+                found.setdefault(name, {})[group] = solved
+                last = min(_evaluations(one)[-1][0] for one in runs)
+                ends[group] = min(last, ends.get(group, last))
+    for name, by_group in found.items():
+        cells = [_listed(by_group.get(group, {}), ends.get(group, 0)) for group in groups]
+        lines.append(row([name, *cells]))
+    first, *others = found or [""]
     for name in others:
         cells = [
-            _difference(found[name].get(group, []), found[first].get(group, [])) for group in groups
+            _difference(found[name].get(group, {}), found[first].get(group, {}), ends.get(group, 0))
+            for group in groups
         ]
         lines.append(row([f"{name} − {first}", *cells]))
     return "\n".join(lines)
@@ -78,22 +85,22 @@ def _evaluations(curve: Curve) -> list[tuple[int, float]]:
     return [(steps, value) for steps, value in pairs if value is not None]
 
 
-def _listed(solved: Sequence[Solved]) -> str:
+def _listed(solved: BySeed, end: int) -> str:
     if not solved:
         return ""
-    mean = over_tasks(lambda sample: sample.mean(-1), [_steps(solved)])
-    return f"{', '.join(map(str, solved))}; mean {_rounded(mean)}"
+    steps = ", ".join(map(str, solved.values()))
+    reached = sum(one.reached for one in solved.values())
+    mean = mean_over_tasks({"": np.array([float(min(one.steps, end)) for one in solved.values()])})
+    return f"{steps}; {reached} of {len(solved)}, mean up to {end}: {_rounded(mean)}"
 
 
-def _difference(one: Sequence[Solved], other: Sequence[Solved]) -> str:
-    if not one or not other:
+def _difference(one: BySeed, other: BySeed, end: int) -> str:
+    seeds = one.keys() & other.keys()
+    sides = [[side[seed] for seed in sorted(seeds)] for side in (one, other)]
+    if not all(any(run.reached for run in side) for side in sides):
         return ""
-    samples = [_steps(one), _steps(other)]
-    return _rounded(over_tasks(lambda left, right: left.mean(-1) - right.mean(-1), samples))
-
-
-def _steps(solved: Sequence[Solved]) -> Array:
-    return np.array([one.steps for one in solved], np.float64)
+    left, right = (np.array([float(min(run.steps, end)) for run in side]) for side in sides)
+    return _rounded(mean_over_tasks({"": left - right}))
 
 
 def _rounded(found: Interval) -> str:

@@ -1,14 +1,18 @@
-"""Statistics over seeds and tasks, with stratified bootstrap intervals.
+"""Statistics over seeds and tasks, with 95 % intervals.
 
-Seeds are few, so each figure has an interval. A bootstrap sample draws seeds with replacement
-within each task (Agarwal et al., 2021, "Deep Reinforcement Learning at the Edge of the Statistical
-Precipice"). The trials of a run are not independent: a run counts as one, by their mean.
+Seeds are few, so figures have intervals. Differences between runs of the same seed have Student's.
+Interquartile means and probabilities have those of the stratified bootstrap, which draws seeds with
+replacement within each task (Agarwal et al., 2021, "Deep Reinforcement Learning at the Edge of the
+Statistical Precipice"). With four seeds of one task these are too narrow: an interval of a mean of
+normal values contains the truth in 80 % of cases, and in 88 % with four tasks.
+
+The trials of a run are not independent: a run counts as one, by their mean.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,20 +24,22 @@ NUM_TRIALS = 10
 """Last noise-free evaluations of a run that count, as in the paper."""
 NUM_RESAMPLES = 5000
 CONFIDENCE = 0.95
+FEWEST = 3
+"""Runs that each sample of a bootstrap needs. With two there are three different resamples."""
 
 Array = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
 class Interval:
-    """An estimate with its bootstrap interval."""
+    """An estimate with its interval."""
 
     value: float
     low: float
     high: float
 
     def __str__(self) -> str:
-        if math.isnan(self.low):  # one run of each task
+        if math.isnan(self.low):  # too few runs
             return f"{self.value:.2f}"
         return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
 
@@ -49,13 +55,17 @@ def run_means(curves: Sequence[Curve]) -> Array:
     return np.array([values.mean() for values in found if len(values)], np.float64)
 
 
-def differences(left: Sequence[Curve], right: Sequence[Curve]) -> Array:
-    """Return the differences of the means of the trials, for each seed that both have."""
-    by_seed = [{curve.run.seed: trials(curve) for curve in curves} for curves in (left, right)]
-    both = by_seed[0].keys() & by_seed[1].keys()
-    pairs = [(by_seed[0][seed], by_seed[1][seed]) for seed in sorted(both)]
-    found = [one.mean() - other.mean() for one, other in pairs if len(one) and len(other)]
-    return np.array(found, np.float64)
+def of_seeds(curves: Sequence[Curve], seeds: Collection[int]) -> list[Curve]:
+    """Return the curves of some seeds, in the order of the seeds."""
+    return sorted(
+        (curve for curve in curves if curve.run.seed in seeds), key=lambda curve: curve.run.seed
+    )
+
+
+def shared_seeds(runs: Iterable[Sequence[Curve]]) -> set[int]:
+    """Return the seeds of which every method has a run with trials."""
+    found = [{curve.run.seed for curve in curves if len(trials(curve))} for curves in runs]
+    return set.intersection(*found) if found else set()
 
 
 def mean_and_std(curves: Sequence[Curve]) -> tuple[float, float]:
@@ -80,7 +90,8 @@ def probability_of_improvement(left: Array, right: Array) -> Array:
 def over_tasks(statistic: Callable[..., Array], samples: Sequence[Array]) -> Interval:
     """Return a statistic of several samples, such as the runs of each task, with its interval.
 
-    Every sample is resampled on its own. With one run in each there is no interval: it is NaN.
+    Every sample is resampled on its own. If one has fewer than `FEWEST` runs, there is no interval:
+    it is NaN.
 
     Args:
         statistic: Takes the samples, each ``[..., n]``, and returns ``[...]``.
@@ -89,12 +100,10 @@ def over_tasks(statistic: Callable[..., Array], samples: Sequence[Array]) -> Int
     from scipy.stats import bootstrap
 
     value = float(statistic(*samples))
-    if max(map(len, samples)) < 2:
+    if min(map(len, samples)) < FEWEST:
         return Interval(value, np.nan, np.nan)
-    # SciPy refuses samples of one. Two copies of the one have the same resamples.
-    drawn = [np.repeat(sample, 2) if len(sample) == 1 else sample for sample in samples]
     found = bootstrap(
-        drawn,
+        samples,
         lambda *resampled, axis: statistic(*resampled),
         n_resamples=NUM_RESAMPLES,
         confidence_level=CONFIDENCE,
@@ -124,10 +133,25 @@ def improvement(left: Mapping[str, Array], right: Mapping[str, Array]) -> Interv
 
 
 def mean_over_tasks(by_task: Mapping[str, Array]) -> Interval:
-    """Return the mean over tasks of the mean over their seeds."""
-    return over_tasks(
-        lambda *samples: np.mean([sample.mean(-1) for sample in samples], 0), list(by_task.values())
-    )
+    """Return the mean over tasks of the mean over their seeds, with Student's interval.
+
+    The variances of tasks differ, so the degrees of freedom are those of Welch and Satterthwaite.
+    If a task has one seed there is no interval: it is NaN.
+    """
+    from scipy.stats import t
+
+    samples = list(by_task.values())
+    value = float(np.mean([sample.mean() for sample in samples]))
+    if min(map(len, samples)) < 2:
+        return Interval(value, np.nan, np.nan)
+    counts = np.array(list(map(len, samples)))
+    variances = np.array([sample.var(ddof=1) for sample in samples]) / counts
+    total = variances.sum()
+    if total == 0:
+        return Interval(value, value, value)
+    freedom = total**2 / np.sum(variances**2 / (counts - 1))
+    half = float(t.ppf((1 + CONFIDENCE) / 2, freedom) * np.sqrt(total) / len(samples))
+    return Interval(value, value - half, value + half)
 
 
 def normalised(values: Array, random: float, reference: float) -> Array:
