@@ -39,7 +39,7 @@ RECENT_STEPS = 10
 """Time constant of the moving average of recent errors, in known truths."""
 LEAST_RECENT = 0.02
 """The least size of recent errors counts as this share of the usual one."""
-GAIN = 0.1
+GAIN = 0.2
 """Step of quantile tracking, in logarithms of factors."""
 MAX_LOG_FACTOR = 14.0
 """Limit of the logarithm of an edge's factor, about a million: no sensor may overflow it."""

@@ -129,7 +129,7 @@ def calibrate_run(
     for name, change in CHANGES.items() if changed_episodes else ():
         report(change.title)
         try:
-            made = _changed(run, agent, name, changed_episodes, held_out, start, seed)
+            made = watch_changed(run, agent, name, changed_episodes, held_out, start, seed)
             noticed[name] = judge_change(made, clean, known, start)
         except NotApplicable as error:
             skipped[name] = str(error)
@@ -185,7 +185,7 @@ def judge(
     )
 
 
-def _changed(
+def watch_changed(
     run: Run,
     agent: Agent,
     name: str,
@@ -194,6 +194,17 @@ def _changed(
     start: int,
     seed: int,
 ) -> list[Watched]:
+    """Play episodes in which something changes at step ``start``.
+
+    Args:
+        run: The run, on the CPU.
+        agent: Its agent with a calibrated monitor.
+        name: The change.
+        episodes: How many.
+        clean: Unchanged episodes, which give the scales of the sensors.
+        start: When the change begins.
+        seed: Of all episodes.
+    """
     where = columns(agent.signature.vector_sizes())
     now = np.concatenate([one.truth[:-1, 0, 2:] for one in clean])  # sensors, one step ahead
     scales = {key: np.nanstd(now[:, part], axis=0) for key, part in where.items()}
