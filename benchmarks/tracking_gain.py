@@ -1,7 +1,8 @@
 """How fast should the bands' edges move? Coverage and width by the gain of quantile tracking.
 
-The monitor changes no action, so episodes are played once and their bands computed again for each
-gain. Widths are relative to those without tracking (gain 0).
+The gain may be smaller the more steps h ahead a prediction is. The monitor changes no action, so
+episodes are played once and their bands computed again for each gain. Widths are relative to those
+without tracking (gain 0).
 
 Run:  python benchmarks/tracking_gain.py RUN [--seed 0] [--changed-episodes 8]
 """
@@ -25,7 +26,11 @@ from planet_bayes.diagnostics.coverage import START_SHARE, judge_bands, judge_ch
 from planet_bayes.diagnostics.watching import Watched, calibration_of, watch_run
 from planet_bayes.results.tables import header, row
 
-GAINS = (0.0, 0.05, 0.1, 0.2, 0.4, 0.8)
+GAINS = (
+    *((0.0, 1e9), (0.05, 1e9), (0.1, 1e9), (0.2, 1e9), (0.4, 1e9)),
+    *((0.1, 1.0), (0.2, 1.0), (0.4, 1.0), (0.2, 1.5), (0.2, 0.5)),
+)
+"""`GAIN` and `DELAYED_GAIN`. With 1e9 the gain is the same for all steps ahead."""
 
 
 def replayed(one: Watched, known: Calibration) -> Watched:
@@ -75,19 +80,20 @@ def main() -> None:
     print("and means after a change.\n")
     print("\n".join(header(["gain", "width", "unchanged", *changed])))
     widths: dict[str, NDArray[np.float64]] = {}
-    for gain in GAINS:
-        conformal.GAIN = gain
+    for gain, delayed in GAINS:
+        conformal.GAIN, conformal.DELAYED_GAIN = gain, delayed
         now = [replayed(one, known) for one in clean]
         held = judge_bands(now, known)
         if not widths:
             widths = {name: held[name].width for name in names}
         width = np.mean([np.mean(held[name].width / widths[name]) for name in names])
         ranges = [f"{min(one.adapted):.2f} to {max(one.adapted):.2f}" for one in held.values()]
+        text = f"{gain:g}" if delayed > 1e8 else f"{gain:g}, at most {delayed:g} / h"
         cells = []
         for episodes in changed.values():
             seen = judge_change([replayed(one, known) for one in episodes], now, known, start)
             cells.append(", ".join(f"{seen.adapted[name]:.2f}" for name in names))
-        print(row([f"{gain:g}", f"{width:.2f}", ", ".join(ranges), *cells]))
+        print(row([text, f"{width:.2f}", ", ".join(ranges), *cells]))
 
 
 if __name__ == "__main__":

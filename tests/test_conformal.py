@@ -6,7 +6,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from planet_bayes.confidence.conformal import (
-    GAIN,
     MIN_POINTS,
     RECENT_STEPS,
     Bands,
@@ -139,15 +138,16 @@ def test_a_constant_quantity_has_a_narrow_band_that_can_grow() -> None:
 @given(st.lists(st.floats(-50, 50), min_size=1, max_size=300), st.sampled_from([0.5, 0.9]))
 def test_misses_balance_the_movement_of_the_edges(values: list[float], level: float) -> None:
     """An independent count: share of misses = target + (last - first log factor) / (gain · T)."""
-    one = np.ones((2, 1))
+    one = np.ones((8, 1))
     bands = Bands(one, one, 0 * one, one, 2 * one)
-    tracked, low, high = untracked((2, 1)), np.zeros((2, 1)), np.zeros((2, 1))
+    tracked, low, high = untracked((8, 1)), np.zeros((8, 1)), np.zeros((8, 1))
     for value in values:
-        scores = np.full((2, 1), value)
+        scores = np.full((8, 1), value)
         low += scores < -np.exp(tracked.below)
         high += scores > 2 * np.exp(tracked.above)
         tracked = tracked.moved(scores, bands, level)
-    expected = GAIN * (np.stack([low, high]) - len(values) * (1 - level) / 2)
+    gain = np.array([[0.2, 0.2, 0.2, 0.2, 0.2, 1 / 6, 1 / 7, 1 / 8]]).T
+    expected = gain * (np.stack([low, high]) - len(values) * (1 - level) / 2)
     np.testing.assert_allclose(np.stack([tracked.below, tracked.above]), expected, atol=1e-9)
 
 

@@ -271,8 +271,8 @@ def test_bands_while_acting_are_those_of_the_equations(run: Run) -> None:
             score = miss / scales[made][ahead - 1] - bands.center[ahead - 1]
             low = score < -np.exp(below[ahead - 1]) * bands.below[ahead - 1]
             high = score > np.exp(above[ahead - 1]) * bands.above[ahead - 1]
-            below[ahead - 1] += 0.2 * (low - 0.05)
-            above[ahead - 1] += 0.2 * (high - 0.05)
+            below[ahead - 1] += min(0.2, 1 / ahead) * (low - 0.05)
+            above[ahead - 1] += min(0.2, 1 / ahead) * (high - 0.05)
         scale = (one.std[step] + bands.floor) * (0.02 + 0.98 * recent)
         scales.append(scale)
         middle = one.mean[step] + bands.center * scale

@@ -39,8 +39,10 @@ RECENT_STEPS = 10
 """Time constant of the moving average of recent errors, in known truths."""
 LEAST_RECENT = 0.02
 """The least size of recent errors counts as this share of the usual one."""
-GAIN = 0.2
-"""Step of quantile tracking, in logarithms of factors."""
+GAIN, DELAYED_GAIN = 0.2, 1.0
+"""Step of quantile tracking, in logarithms of factors, h steps ahead: the smaller of the first and
+the second over h. A miss h steps ahead is known h steps late, and until then others are on their
+way, so that large steps would add up (``benchmarks/tracking_gain.py``)."""
 MAX_LOG_FACTOR = 14.0
 """Limit of the logarithm of an edge's factor, about a million: no sensor may overflow it."""
 MIN_EDGE = 0.01
@@ -98,19 +100,26 @@ class Tracked:
     def moved(self, scores: Array, bands: Bands, level: float) -> Tracked:
         """Return the factors after realised scores (NaN: unknown, no move).
 
-        Each log factor moves by gain · (miss - (1 - level) / 2). Summed over T steps, the share
-        of misses differs from its target by exactly (last - first log factor) / (gain · T), so it
-        converges to it whatever the scores are, as long as the limit is not reached.
+        Each log factor moves by gain · (miss - (1 - level) / 2), with the gain of `gains`. Summed
+        over T steps, the share of misses differs from its target by exactly (last - first log
+        factor) / (gain · T), so it converges to it whatever the scores are, as long as the limit is
+        not reached.
         """
         target = (1 - level) / 2
         known = np.isfinite(scores)
         with np.errstate(invalid="ignore"):
             low = scores < -np.exp(self.below) * bands.below
             high = scores > np.exp(self.above) * bands.above
-        below = self.below + GAIN * np.where(known, low - target, 0.0)
-        above = self.above + GAIN * np.where(known, high - target, 0.0)
+        gain = gains(scores.shape[-2])
+        below = self.below + gain * np.where(known, low - target, 0.0)
+        above = self.above + gain * np.where(known, high - target, 0.0)
         limit = MAX_LOG_FACTOR
         return Tracked(np.clip(below, -limit, limit), np.clip(above, -limit, limit))
+
+
+def gains(horizon: int) -> Array:
+    """Return the step of quantile tracking by steps ahead, ``[H, 1]``."""
+    return np.minimum(GAIN, DELAYED_GAIN / np.arange(1, horizon + 1))[:, None]
 
 
 def untracked(shape: tuple[int, ...]) -> Tracked:
