@@ -15,12 +15,17 @@ import planet_bayes as pb
 from planet_bayes import cli
 from planet_bayes.config import Config
 from planet_bayes.data.replay import Replay
-from planet_bayes.diagnostics import logged
+from planet_bayes.diagnostics import coverage, logged
 from planet_bayes.diagnostics.changes import CHANGES, Disturbance, dimmed, frozen, noisy, shifted
 from planet_bayes.diagnostics.conditions import NotApplicable
 from planet_bayes.diagnostics.coverage import judge_change
 from planet_bayes.diagnostics.logged import Difference, check, watch_log
-from planet_bayes.diagnostics.watching import calibration_of, realised, watch_run
+from planet_bayes.diagnostics.watching import (
+    NEVER_STILL,
+    calibration_of,
+    realised,
+    watch_run,
+)
 from planet_bayes.errors import ConfigError
 from planet_bayes.models import Image, Vector
 from planet_bayes.runs import Run
@@ -214,9 +219,9 @@ def test_a_log_of_another_controller_is_refused(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     with pytest.raises(ConfigError, match=r"by 0.4 .* by 0.1 when"):
-        check(Difference([0.16], [0.01]))
-    check(Difference([0.08], [0.01]))
-    check(Difference([0.0003], [0.0]))
+        check(Difference([0.16], [0.01]), Path("log.npz"))
+    check(Difference([0.08], [0.01]), Path("log.npz"))
+    check(Difference([0.0003], [0.0]), Path("log.npz"))
     copied = tmp_path / "run"
     shutil.copytree(run.path, copied)
     made = [
@@ -249,6 +254,79 @@ def test_a_run_is_calibrated_from_its_last_evaluation_alone(run: Run, tmp_path: 
 def test_what_a_run_has_learned_from_is_refused(run: Run, capsys: pytest.CaptureFixture) -> None:
     assert cli.main(["calibrate", str(run.path), "--log", str(run.path / "episodes")]) == 2
     assert "holds what the run has learned from" in " ".join(capsys.readouterr().err.split())
+
+
+def test_copies_of_what_a_run_has_learned_from_and_episodes_twice_are_refused(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    copied = tmp_path / "episodes"
+    shutil.copytree(run.path / "episodes", copied)
+    assert cli.main(["calibrate", str(run.path), "--log", str(copied)]) == 2
+    assert "holds what the run has learned from" in " ".join(capsys.readouterr().err.split())
+    twice = tmp_path / "twice"
+    shutil.copytree(run.path / "held-out", twice)
+    first = sorted(twice.glob("*.npz"))[0]
+    shutil.copy(first, twice / "again.npz")
+    assert cli.main(["calibrate", str(run.path), "--log", str(twice)]) == 2
+    assert "are the same episode" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["--level", "90"], "level must be at least 0.5"),
+        (["--false-alarms", "0"], "the rate of false alarms must be between 0 and 1"),
+        (["--episodes", "0"], "episodes must be at least 1"),
+        (["--changed-episodes", "-1"], "changed_episodes must be at least 0"),
+        (["--seed", "-1"], "seed must be at least 0"),
+        (["--json", "."], "is a folder"),
+    ],
+)
+def test_options_are_checked_before_an_episode_is_played(
+    run: Run,
+    capsys: pytest.CaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    words: list[str],
+    message: str,
+) -> None:
+    monkeypatch.setattr(coverage, "watch_run", None)
+    assert cli.main(["calibrate", str(run.path), *words]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
+    assert not (run.path / "confidence.json").exists()
+
+
+def test_a_calibration_that_cannot_be_used_is_a_warning(run: Run, tmp_path: Path) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run.path, copied)
+    (copied / "confidence.json").write_text("")
+    found = pb.load_run(copied)
+    assert found.agent.monitor is None
+    assert "no bands and no alarm" in found.warnings[0]
+    assert cli.main(["calibrate", str(copied), "--log", str(copied / "held-out")]) == 0
+    assert pb.load_run(copied).warnings == ()
+
+
+def test_sensors_that_are_constant_raise_no_alarm(run: Run) -> None:
+    """The last two sensors of toy_reach are the target, which stays where it is."""
+    plain = run.agent.watched()
+    found = calibration_of(watch_run(run, plain, "held-out", 2), plain, 0.9, 0.1, "").still
+    assert found[2:] == (NEVER_STILL, NEVER_STILL)
+    assert max(found[:2]) < 60
+
+
+def test_a_run_on_its_only_environment_plays_no_changes(
+    run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copied, figures = tmp_path / "run", tmp_path / "figures.json"
+    shutil.copytree(run.path, copied)
+    single = dataclasses.replace(
+        run.config, run=dataclasses.replace(run.config.run, single_environment=True)
+    )
+    alone = dataclasses.replace(run, config=single)
+    monkeypatch.setattr(pb.runs, "load_run", lambda *args, **options: alone)
+    words = ["--episodes", "4", "--test-episodes", "1", "--json", str(figures)]
+    assert cli.main(["calibrate", str(copied), *words]) == 0
+    assert json.loads(figures.read_text())["noticed"] == {}
 
 
 def test_bands_while_acting_are_those_of_the_equations(run: Run) -> None:

@@ -131,6 +131,11 @@ def test_what_cannot_be_guarded_is_refused() -> None:
         Guard(plain.watched())
     with pytest.raises(ConfigError, match="release_steps"):
         Guard(plain.watched(calibration(plain)), hold, release_steps=0)
+    with pytest.raises(ConfigError, match="a guard needs an agent, such as load_run"):
+        Guard("agent")  # type: ignore[arg-type]
+    for options in ({"fallback": "hold"}, {"log": 5}):
+        with pytest.raises(ConfigError, match="must be a function or None"):
+            Guard(plain.watched(calibration(plain)), **options)
     for wrong in (np.zeros(3), np.full(2, np.nan)):
         with pytest.raises(ConfigError, match="2 finite numbers"):
             play([[1, 0, 0]], fallback=lambda takeover, wrong=wrong: wrong)

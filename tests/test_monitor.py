@@ -1,6 +1,7 @@
 """The monitor: what it predicts, remembers and judges, and that it changes no action."""
 
 import dataclasses
+import re
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from planet_bayes.confidence.monitor import (
     still_steps,
 )
 from planet_bayes.confidence.prediction import over_members, predict
-from planet_bayes.errors import ConfigError, RunError
+from planet_bayes.errors import ConfigError, ObservationError, RunError
 from planet_bayes.models import ImportanceFilter, LatentModel, Normal
 from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.kernels import native
@@ -356,7 +357,31 @@ def test_a_calibration_is_the_same_after_a_file(tmp_path: Path) -> None:
     again = load(path)
     assert dataclasses.replace(again, bands=known.bands) == known
     np.testing.assert_array_equal(again.bands.above, known.bands.above)
-    for damage in ("{", "[]", path.read_text().replace('"format": 2', '"format": 9')):
+    text = path.read_text()
+    for damage in (
+        *("{", "[]", text.replace('"format": 2', '"format": 9')),
+        text.replace('"level": 0.9', '"level": 90'),
+        re.sub(r'"threshold": [^,]*', '"threshold": NaN', text),
+        re.sub(r'"std": [^,]*', '"std": 0.0', text),
+    ):
+        assert damage != text
         path.write_text(damage)
         with pytest.raises(RunError, match="calibrate"):
             load(path)
+
+
+@pytest.mark.parametrize("rewards", [1.0, [1.0], [], [1.0, 2.0, 3.0], [[1.0], [2.0]]])
+def test_rewards_are_one_number_for_each_environment(rewards: Any) -> None:
+    agent = make_agent(2).watched()
+    views = make_observations(VECTOR, 2, 1)
+    with pytest.raises(ObservationError, match="one number for each of 2 environments"):
+        agent.act(agent.initial(2), views, seeded(0), rewards=rewards)
+
+
+def test_a_returned_action_can_be_changed_in_place() -> None:
+    agent = make_agent(2)
+    views = make_observations(VECTOR, 1, 1)
+    action, carry, _ = agent.act(agent.initial(), views, seeded(0))
+    before = carry.action.clone()
+    action *= 3
+    torch.testing.assert_close(carry.action, before, rtol=0, atol=0)

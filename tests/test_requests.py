@@ -16,7 +16,7 @@ from planet_bayes.data.replay import Replay
 from planet_bayes.diagnostics.fulfil import asking, reach, reset_seed
 from planet_bayes.diagnostics.nearness import Map, nearby, spread_out, within_episodes
 from planet_bayes.diagnostics.requests import Options, Request, find_requests, random_sequences
-from planet_bayes.diagnostics.stored import moments
+from planet_bayes.diagnostics.stored import experienced, moments
 from planet_bayes.errors import ConfigError, EnvError
 from planet_bayes.models import Vector
 from planet_bayes.runs import Run
@@ -257,3 +257,13 @@ def test_what_has_nothing_to_request_is_refused(
     for reason, words in refused.items():
         assert cli.main(["suggest", *words]) == 2
         assert reason in " ".join(capsys.readouterr().err.split())
+
+
+def test_steps_after_a_terminal_state_are_no_experience() -> None:
+    steps = np.arange(6, dtype=np.float32)
+    episode = Episode({"sensors": steps[:, None]}, steps[:, None], steps, steps >= 3)
+    kept = experienced(episode)
+    assert len(kept) == 4
+    assert kept.observation["sensors"][-1, 0] == kept.reward[-1] == 3
+    alive = Episode({"sensors": steps[:, None]}, steps[:, None], steps, steps > 9)
+    assert len(experienced(alive)) == 6

@@ -196,7 +196,8 @@ class Agent:
                 carry.memory or Memory(), belief, posterior, expected, stacked, rewards, own
             )
         new = Carry(belief, action, result.proposal, particles, memory)
-        return action.cpu().numpy(), new, result.diagnostics
+        # A copy: the caller may scale it in place, and the next filter step needs it as it is.
+        return action.numpy(force=True).copy(), new, result.diagnostics
 
     def _filtered(
         self, carry: Carry, observation: Mapping[str, Tensor], generator: Generator

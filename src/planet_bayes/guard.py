@@ -101,6 +101,13 @@ class Guard:
         log: Callable[[int, Confidence], None] | None = None,
         release_steps: int | None = RELEASE_STEPS,
     ) -> None:
+        if not hasattr(agent, "monitor"):
+            raise ConfigError(
+                f"a guard needs an agent, such as load_run(...).agent, got {type(agent).__name__}."
+            )
+        for name, function in (("fallback", fallback), ("log", log)):
+            if function is not None and not callable(function):
+                raise ConfigError(f"{name} must be a function or None, got {function!r}.")
         if agent.monitor is None or agent.monitor.calibration is None:
             raise ConfigError(
                 "a guard needs an agent that has been calibrated, or no alarm ever comes: run "
@@ -162,7 +169,7 @@ class Guard:
         if taking.any():
             after = dataclasses.replace(
                 after,
-                action=torch.as_tensor(chosen, device=after.action.device),
+                action=torch.tensor(chosen, device=after.action.device),
                 memory=None if after.memory is None else after.memory.without(taking),
             )
         return chosen, GuardedCarry(after, quiet, np.where(taking, carry.taken + 1, 0)), diagnostics
@@ -172,6 +179,7 @@ def _checked(action: Action, size: int) -> Action:
     found = np.asarray(action, np.float32)
     if found.shape != (size,) or not np.isfinite(found).all():
         raise ConfigError(
-            f"the fallback must return {size} finite numbers in [-1, 1], got {found.tolist()}."
+            f"the fallback must return {size} finite numbers, of which those beyond [-1, 1] are "
+            f"clipped, got {found.tolist()}."
         )
     return found.clip(-1, 1)

@@ -14,6 +14,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from planet_bayes.diagnostics.coverage import Judgement
 
+CHANGED_EPISODES = 8
 SHOWN_STEPS = (1, 2, 3, 5, 10, 15, 20, 30, 50)
 
 
@@ -33,10 +34,11 @@ class Calibrate:
     """Episodes to calibrate with."""
     test_episodes: int = 20
     """Other episodes, to judge the bands."""
-    changed_episodes: int = 8
-    """Episodes for each change of physics, sensors or camera. 0: none."""
+    changed_episodes: int | None = None
+    """Episodes for each change of physics, sensors or camera. 0: none. None: 8, and 0 for a run
+    with run.single_environment, which may be a robot."""
     level: float = 0.9
-    """Share of the truths that a band contains."""
+    """Share of the truths that a band contains, at least 0.5 and less than 1."""
     false_alarms: float = 0.001
     """False alarms a step. An alarm that lasts counts once."""
     seed: int = 0
@@ -59,6 +61,12 @@ class Calibrate:
 
         run = runs.load_run(self.folder, device="cpu")
         torch.set_num_threads(run.config.run.threads or 1)
+        paths = RunFolder(self.folder)
+        for path in filter(None, (paths.confidence, paths.confidence_figure, self.json)):
+            files.check_target(path)  # before minutes are spent
+        changed = 0 if run.config.run.single_environment else CHANGED_EPISODES
+        if self.changed_episodes is not None:
+            changed = self.changed_episodes
         with console.status("logged episodes") as status:
             if self.log is not None:
                 found = calibrate_log(run, self.log, self.level, self.false_alarms)
@@ -67,13 +75,12 @@ class Calibrate:
                     run,
                     self.episodes,
                     self.test_episodes,
-                    self.changed_episodes,
+                    changed,
                     self.level,
                     self.false_alarms,
                     lambda title: status.update(f"episodes: {title}"),
                     self.seed,
                 )
-        paths = RunFolder(self.folder)
         files.write(paths.confidence, found.calibration.to_json())
         _print_bands(console, found)
         _print_changes(console, found)
@@ -86,19 +93,19 @@ class Calibrate:
             facts = {
                 "task": run.config.task,
                 "seed": run.config.seed,
-                **self._options(),
+                **self._options(changed),
                 **found.to_json(),
             }
             files.write(self.json, json.dumps(facts, indent=1) + "\n")
         console.print(f"wrote {paths.confidence} and {paths.confidence_figure}", soft_wrap=True)
         return 0
 
-    def _options(self) -> dict[str, Any]:
+    def _options(self, changed: int) -> dict[str, Any]:
         """Return where the episodes are from."""
         if self.log is not None:
             return {"log": str(self.log)}
         counts = {"episodes": self.episodes, "test_episodes": self.test_episodes}
-        return {**counts, "changed_episodes": self.changed_episodes, "episode_seed": self.seed}
+        return {**counts, "changed_episodes": changed, "episode_seed": self.seed}
 
 
 def _print_bands(console: Console, found: Judgement) -> None:

@@ -67,10 +67,12 @@ class Suggest:
         options = Options(self.requests, horizon, self.moments, self.random)
         if self.replay and self.log is not None:
             raise ConfigError("--replay needs the run's own episodes, whose seeds are known.")
+        paths = RunFolder(self.folder)
+        for path in filter(None, (paths.requests_figure, self.json)):
+            files.check_target(path)
         episodes = self._episodes(run)
         with console.status(f"imagining from {len(episodes)} episodes"):
             found = find_requests(run.agent.model, run.agent.signature, episodes, options)
-        paths = RunFolder(self.folder)
         _print(console, found, horizon)
         draw(found, f"{run.config.task}: data requests", paths.requests_figure)
         seeds = [self._seed(run, one) for one in found.chosen]
@@ -84,6 +86,7 @@ class Suggest:
 
     def _episodes(self, run: Run) -> list[Episode]:
         from planet_bayes.data.folder import RunFolder
+        from planet_bayes.diagnostics.stored import experienced
         from planet_bayes.training.offline import logged_episode, logged_paths
 
         if self.log is None and not any(RunFolder(run.path).episodes.glob("*.npz")):
@@ -92,7 +95,7 @@ class Suggest:
                 "episodes with --log."
             )
         paths = logged_paths(RunFolder(run.path).episodes if self.log is None else self.log)
-        return [logged_episode(path, run.agent.signature) for path in paths]
+        return [experienced(logged_episode(path, run.agent.signature)) for path in paths]
 
     def _seed(self, run: Run, request: Request) -> int | None:
         from planet_bayes.diagnostics.fulfil import reset_seed

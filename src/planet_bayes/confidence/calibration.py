@@ -97,5 +97,12 @@ def _check_shapes(calibration: Calibration) -> None:
     parts: list[Array] = list(vars(calibration.bands).values())
     if any(part.shape != shape or not np.isfinite(part).all() for part in parts):
         raise ValueError(f"its bands are not numbers of the shape {shape}")
+    bands, surprise = calibration.bands, calibration.surprise
+    scales = (bands.floor, bands.usual, bands.below, bands.above)
+    positive = [*(float(part.min()) for part in scales), surprise.std, *calibration.still]
+    if not (0.5 <= calibration.level < 1 and min(positive) > 0):
+        raise ValueError("its level, a scale or a limit is out of range")
+    if not np.isfinite([surprise.mean, surprise.std, surprise.threshold]).all():
+        raise ValueError("its surprise has no finite numbers")
     if len(calibration.still) != shape[1] - 2:
         raise ValueError(f"it has {len(calibration.still)} limits for {shape[1] - 2} sensors")

@@ -20,7 +20,7 @@ from torch import Tensor
 from planet_bayes.confidence.calibration import RETURN, REWARD, Calibration, columns
 from planet_bayes.confidence.conformal import Array, Tracked, untracked
 from planet_bayes.confidence.prediction import Prediction, predict
-from planet_bayes.errors import ConfigError
+from planet_bayes.errors import ConfigError, ObservationError
 from planet_bayes.models import Normal, WorldModel
 from planet_bayes.models.imagination import Imagination
 from planet_bayes.models.losses import kl_divergence
@@ -150,6 +150,11 @@ class Monitor:
         """
         batch = len(actions)
         earned = np.full(batch, np.nan) if rewards is None else np.asarray(rewards, np.float64)
+        if earned.shape != (batch,):
+            raise ObservationError(
+                f"rewards: expected one number for each of {batch} environments, or None, got "
+                f"{rewards!r}."
+            )
         prediction = predict(self.model, belief, actions, self._vectors, imagination)
         horizon = prediction.mean.shape[1]
         history = (earned, *memory.rewards)[:horizon]

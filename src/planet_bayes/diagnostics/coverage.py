@@ -18,7 +18,7 @@ from planet_bayes.diagnostics.calibration import auroc, rank_correlation
 from planet_bayes.diagnostics.changes import CHANGES
 from planet_bayes.diagnostics.conditions import NotApplicable
 from planet_bayes.diagnostics.logged import watch_log
-from planet_bayes.diagnostics.watching import Watched, calibration_of, watch_run
+from planet_bayes.diagnostics.watching import Watched, calibration_of, check_rates, watch_run
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
 from planet_bayes.training.offline import logged_paths
@@ -113,10 +113,12 @@ def calibrate_run(
         report: Called with what begins.
         seed: Of all episodes.
     """
-    counts = {"episodes": episodes, "test_episodes": test_episodes}
-    for name, count in counts.items():
-        if count < 1:
-            raise ConfigError(f"{name} must be at least 1, got {count}.")
+    check_rates(level, rate)
+    counts = {"episodes": (episodes, 1), "test_episodes": (test_episodes, 1)}
+    counts |= {"changed_episodes": (changed_episodes, 0), "seed": (seed, 0)}
+    for name, (count, least) in counts.items():
+        if count < least:
+            raise ConfigError(f"{name} must be at least {least}, got {count}.")
     report("held-out episodes")
     plain = run.agent.watched()
     held_out = watch_run(run, plain, "held-out", episodes, seed=seed)
@@ -145,6 +147,7 @@ def calibrate_log(run: Run, folder: Path, level: float, rate: float) -> Judgemen
         level: Share of truths that a band contains.
         rate: False alarms a step.
     """
+    check_rates(level, rate)
     count = len(logged_paths(folder))
     if count < 2:
         raise ConfigError(f"{folder} has one episode, and one more is needed to judge the bands.")

@@ -19,12 +19,13 @@ import numpy as np
 import torch
 
 from planet_bayes.agent import Agent, Prepared
+from planet_bayes.data import files
 from planet_bayes.data.folder import RunFolder
 from planet_bayes.diagnostics.watching import Watched, watched
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
 from planet_bayes.training.collect import Streams, episode_streams
-from planet_bayes.training.offline import logged_episode, logged_paths
+from planet_bayes.training.offline import load_log, logged_episode, logged_paths
 from planet_bayes.types import Episode
 
 MAX_RATIO = 3.0
@@ -58,19 +59,36 @@ def watch_log(
         episodes: Numbers of the episodes, in the order of their names.
     """
     paths, made = logged_paths(folder), []
-    if any(path.parent.resolve() == RunFolder(run.path).episodes.resolve() for path in paths):
-        raise ConfigError(
-            f"{folder} holds what the run has learned from, so bands would be too narrow; log "
-            "other episodes of this agent."
-        )
-    difference = Difference([], [])
+    refuse_known(run, folder, paths)
     for number in episodes:
         streams = episode_streams(0, f"log-{name}", number, "cpu")
         episode = logged_episode(paths[number], run.agent.signature)
+        difference = Difference([], [])
         made.append(watch_logged(agent, episode, streams, difference))
-    if episodes:
-        check(difference)
+        check(difference, paths[number])
     return made
+
+
+def refuse_known(run: Run, folder: Path, paths: Sequence[Path]) -> None:
+    """Refuse a log that holds what the run has learned from, or an episode twice."""
+    own = RunFolder(run.path)
+    learned = set(files.read_sums(own.episodes).values())
+    if own.log.is_file():
+        learned |= {file.sha256 for file in load_log(own.log).files}
+    seen: dict[str, Path] = {}
+    for path in paths:
+        digest = files.file_sum(path)
+        if digest in learned or path.parent.resolve() == own.episodes.resolve():
+            raise ConfigError(
+                f"{path} holds what the run has learned from, so bands would be too narrow; log "
+                "other episodes of this agent."
+            )
+        if digest in seen:
+            raise ConfigError(
+                f"{path.name} and {seen[digest].name} in {folder} are the same episode, and what "
+                "calibrates must not judge; leave one out."
+            )
+        seen[digest] = path
 
 
 def watch_logged(
@@ -105,12 +123,12 @@ def watch_logged(
     return watched(agent, made, seen, rewards[:-1], float(rewards.sum()))
 
 
-def check(difference: Difference) -> None:
-    """Refuse a log that another controller made."""
+def check(difference: Difference, path: Path) -> None:
+    """Refuse an episode that another controller made."""
     logged, own = (float(np.sqrt(np.mean(part))) for part in vars(difference).values())
     if logged > max(LEAST_DIFFERENCE, MAX_RATIO * own):
         raise ConfigError(
-            f"the logged actions differ from this agent's by {logged:.2g} (root mean square), and "
-            f"its own from each other by {own:.2g} when it plans again. Bands are for what follows "
-            "if this agent acts: log episodes of this agent, without exploration."
+            f"{path}: the logged actions differ from this agent's by {logged:.2g} (root mean "
+            f"square), and its own from each other by {own:.2g} when it plans again. Bands are for "
+            "what follows if this agent acts: log episodes of this agent, without exploration."
         )

@@ -36,6 +36,18 @@ def moments(episodes: Sequence[Episode], horizon: int, count: int) -> dict[int, 
     return found
 
 
+def experienced(episode: Episode) -> Episode:
+    """Return an episode without the steps that are appended after a terminal state.
+
+    No action leads there from a reset.
+    """
+    steps = len(episode) - max(0, int(episode.terminal.sum()) - 1)
+    observation = {name: part[:steps] for name, part in episode.observation.items()}
+    return Episode(
+        observation, episode.action[:steps], episode.reward[:steps], episode.terminal[:steps]
+    )
+
+
 @torch.no_grad()
 def beliefs(model: WorldModel, episode: Episode, steps: Sequence[int]) -> Belief:
     """Return the members' beliefs at some steps of an episode, ``[P, n, ...]``."""

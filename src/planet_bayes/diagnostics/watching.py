@@ -35,6 +35,8 @@ from planet_bayes.training.collect import Streams, episode_streams
 STILL_FACTOR, STILL_STEPS = 2, 5
 """A sensor may keep its value for this many times its longest time in held-out episodes, and this
 many steps more."""
+NEVER_STILL = 10**9
+"""The limit of a sensor that was constant: no episode is as long."""
 
 
 @dataclass(frozen=True)
@@ -200,10 +202,7 @@ def calibration_of(
         rate: False alarms a step.
         weights: Checksum of the agent's weights.
     """
-    if not 0.5 <= level < 1:
-        raise ConfigError(f"level must be at least 0.5 and less than 1, got {level}.")
-    if not 0 < rate < 1:
-        raise ConfigError(f"the rate of false alarms must be between 0 and 1, got {rate}.")
+    check_rates(level, rate)
     if not episodes:
         raise ConfigError("there are no held-out episodes, so there is no band; play some first.")
     bands = calibrate([one.forecasts for one in episodes], level)
@@ -214,17 +213,30 @@ def calibration_of(
     scores = [smoothed_surprise((one.log_kl - center) / scale) for one in episodes]
     judged = [one[WARM_UP_STEPS:] for one in scores]
     longest = np.max([one.longest_still for one in episodes], 0)
+    constant = np.any([one.longest_still >= len(one) - 1 for one in episodes], 0)
     assert agent.monitor is not None
     return Calibration(
         level=level,
         entries=agent.monitor.entries,
         bands=bands,
         surprise=Surprise(center, scale, threshold(judged, rate), max(rate, 1 / (len(usual) + 1))),
-        still=tuple(int(STILL_FACTOR * most + STILL_STEPS) for most in longest),
+        # An entry that kept its value for a whole episode, such as a goal, may do so again.
+        still=tuple(
+            NEVER_STILL if same else int(STILL_FACTOR * most + STILL_STEPS)
+            for most, same in zip(longest, constant, strict=True)
+        ),
         episodes=len(episodes),
         steps=sum(map(len, episodes)),
         weights=weights,
     )
+
+
+def check_rates(level: float, rate: float) -> None:
+    """Refuse a level of bands or a rate of false alarms that no calibration can have."""
+    if not 0.5 <= level < 1:
+        raise ConfigError(f"level must be at least 0.5 and less than 1, got {level}.")
+    if not 0 < rate < 1:
+        raise ConfigError(f"the rate of false alarms must be between 0 and 1, got {rate}.")
 
 
 def smoothed_surprise(standardised: Array) -> Array:

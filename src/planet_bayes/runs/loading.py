@@ -14,7 +14,6 @@ import torch
 from planet_bayes import config as configuration
 from planet_bayes.agent import Agent
 from planet_bayes.confidence import calibration
-from planet_bayes.confidence.calibration import Calibration
 from planet_bayes.config import Config
 from planet_bayes.data import files
 from planet_bayes.data.folder import CheckpointFolder, RunFolder
@@ -84,9 +83,7 @@ def load_run(path: Path | str, device: str = "auto", changed: Config | None = No
     warnings = list(found.damaged.values())
     agent = build_agent(config, model.eval(), signature)
     own = changed is None or _acts_alike(changed, checkpoint.load_config(found.path))
-    known = _calibration(RunFolder(folder).confidence, agent, own, warnings)
-    if known is not None:
-        agent = agent.watched(known)
+    agent = _calibrated(agent, RunFolder(folder).confidence, own, warnings)
     return Run(folder, config, agent, found.progress, tuple(warnings))
 
 
@@ -95,11 +92,18 @@ def _acts_alike(changed: Config, saved: Config) -> bool:
     return all(getattr(changed, group) == getattr(saved, group) for group in same)
 
 
-def _calibration(path: Path, agent: Agent, own: bool, warnings: list[str]) -> Calibration | None:
-    """Return the calibration of this agent, if there is one. One of another adds a warning."""
+def _calibrated(agent: Agent, path: Path, own: bool, warnings: list[str]) -> Agent:
+    """Return the agent with its calibration, if there is one that it can use.
+
+    One of another agent, or one that cannot be read, adds a warning: the agent acts without.
+    """
     if not path.is_file():
-        return None
-    known = calibration.load(path)
+        return agent
+    try:
+        known = calibration.load(path)
+    except RunError as error:
+        warnings.append(f"The agent has no bands and no alarm: {error}")
+        return agent
     if known.weights != weights.digest(agent.model):
         warnings.append(
             f"{path} is not used: the weights have changed since; run `planet-bayes calibrate` "
@@ -110,8 +114,11 @@ def _calibration(path: Path, agent: Agent, own: bool, warnings: list[str]) -> Ca
             f"{path} is not used: the agent acts with other settings than those it is for."
         )
     else:
-        return known
-    return None
+        try:
+            return agent.watched(known)
+        except ConfigError as error:
+            warnings.append(f"{path} is not used: {error}")
+    return agent
 
 
 def _signature(folder: Path, config: Config) -> Signature:
