@@ -40,9 +40,10 @@ class Solved:
 def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]) -> str:
     """Return one row for each variant of an experiment, and one for each difference.
 
-    A cell has the steps of each seed, and how many runs solved the task. A run that never reached
-    the level (``>``) may need any number of steps more. So means are restricted: up to the last
-    evaluation that all runs of the task have, and a run that was not there yet counts with that.
+    A cell has the steps of each seed, how many runs solved the task, and a mean if any did. A run
+    that never reached the level (``>``) may need any number of steps more. So means are restricted:
+    up to the last evaluation that all runs of the task have, and a run that was not there yet
+    counts with that.
     Differences are from the first variant, on the same seeds, with Student's interval; there is
     none if no run of one side solved the task. Variants whose runs have a single evaluation are
     left out: it cannot say when.
@@ -90,6 +91,8 @@ def _listed(solved: BySeed, end: int) -> str:
         return ""
     steps = ", ".join(map(str, solved.values()))
     reached = sum(one.reached for one in solved.values())
+    if not reached:
+        return f"{steps}; 0 of {len(solved)}"
     mean = mean_over_tasks({"": np.array([float(min(one.steps, end)) for one in solved.values()])})
     return f"{steps}; {reached} of {len(solved)}, mean up to {end}: {_rounded(mean)}"
 
