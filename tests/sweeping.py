@@ -29,7 +29,7 @@ class Walk(gymnasium.Env):
         super().reset(seed=seed)
         self.position, self.steps = self.np_random.normal(size=2), 0
         rows = [path.read_text().count("\\n") for path in Path("runs").rglob("metrics.jsonl")]
-        self.delay = 0.5 if Path("{SLOW}").exists() and max(rows) > 1 else 0.0
+        self.delay = 1.0 if Path("{SLOW}").exists() and max(rows) > 1 else 0.0
         return self.position.astype(np.float32), {{}}
 
     def step(self, action):

@@ -1,5 +1,6 @@
 """Sweeps end to end: with a run that fails, stopped, killed, and on a cluster that loses a node."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -17,6 +18,17 @@ ONLY = ("--tasks", "walk:make", "--jobs", "1")
 def children(process: "subprocess.Popen[str]") -> list[int]:
     path = Path(f"/proc/{process.pid}/task/{process.pid}/children")
     return [int(word) for word in path.read_text().split()]
+
+
+def trainers(folder: Path) -> list[int]:
+    """The processes that train in a folder, whoever has started them."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            words = (path / "cmdline").read_bytes().split(b"\0")
+            if b"train" in words and (path / "cwd").resolve() == folder.resolve():
+                found.append(int(path.name))
+    return found
 
 
 def stop_in_the_middle(folder: Path, *words: str) -> None:
@@ -117,7 +129,9 @@ def test_on_a_cluster_a_run_whose_node_dies_continues_on_another(
         stop_in_the_middle(folder, *words)
         process = start_sweep(folder, *words)
         wait_for(lambda: num_rows(folder) > 2)
+        (trainer,) = trainers(folder)
         cluster.remove_node(node, allow_graceful=False)
+        wait_for(lambda: trainer not in trainers(folder), seconds=30)  # it dies with its worker
         assert num_rows(folder) < 6
         (folder / SLOW).unlink()
         cluster.add_node(num_cpus=1, **small)

@@ -18,7 +18,7 @@ from planet_bayes.sweep.process import start
 MAX_RETRIES = 20
 """How often a job may lose its node. A limit, because a job may itself bring its nodes down."""
 _POLL_SECONDS = 0.5
-_CANCEL_SECONDS = 5.0
+_CANCEL_SECONDS = 2.0
 
 
 class Cluster:
