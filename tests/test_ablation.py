@@ -186,7 +186,7 @@ def test_differences_are_of_the_same_seeds(tmp_path: Path) -> None:
         write(tmp_path, curve("planet", seed, [100.0 * seed**2] * 10))
     level = {"random": {"mean": 0.0, "std": 1.0}}
     (tmp_path / "baselines.json").write_text(json.dumps({"cup_catch": level}))
-    interval = statistics.mean_over_tasks({"cup_catch": np.array([500.0, 300.0]) / 842})
+    interval = statistics.mean_over_tasks([np.array([500.0, 300.0]) / 842])
     assert ablation.ablation(tmp_path).split("\n\n")[2].splitlines() == [
         "| same seeds (pairs) | `planet_bayes` − `planet` |",
         "|---|---|",
@@ -197,7 +197,7 @@ def test_differences_are_of_the_same_seeds(tmp_path: Path) -> None:
 
 def test_the_interval_of_one_task_is_student_s() -> None:
     values = np.random.default_rng(3).normal(size=4)
-    found = statistics.mean_over_tasks({"a": values})
+    found = statistics.mean_over_tasks([values])
     low, high = stats.ttest_1samp(values, 0.0).confidence_interval(0.95)
     np.testing.assert_allclose([found.low, found.high], [low, high])
 
@@ -207,17 +207,17 @@ def test_intervals_over_tasks_contain_the_truth_in_95_of_100_cases() -> None:
     rng = np.random.default_rng(4)
     inside = []
     for _ in range(4000):
-        samples = {str(std): rng.normal(0.0, std, 4) for std in (1, 2, 3, 8)}
+        samples = [rng.normal(0.0, std, 4) for std in (1, 2, 3, 8)]
         found = statistics.mean_over_tasks(samples)
         inside.append(found.low <= 0 <= found.high)
     assert 0.93 <= np.mean(inside) <= 0.98
 
 
 def test_the_mean_over_tasks_weighs_tasks_and_not_runs() -> None:
-    found = statistics.mean_over_tasks({"a": np.array([1.0, 3.0]), "b": np.array([6.0])})
+    found = statistics.mean_over_tasks([np.array([1.0, 3.0]), np.array([6.0])])
     assert found.value == 4.0
     assert np.isnan(found.low)
-    equal = statistics.mean_over_tasks({"a": np.array([1.0, 1.0]), "b": np.array([2.0, 2.0])})
+    equal = statistics.mean_over_tasks([np.array([1.0, 1.0]), np.array([2.0, 2.0])])
     assert (equal.low, equal.high) == (1.5, 1.5)
 
 

@@ -1,5 +1,6 @@
 """Data requests: nearness by hand, a region that was never visited, and the command."""
 
+import dataclasses
 import json
 import shutil
 from pathlib import Path
@@ -11,6 +12,7 @@ import torch
 
 import planet_bayes as pb
 from planet_bayes import cli
+from planet_bayes.cli.suggest import Suggest
 from planet_bayes.config import Config
 from planet_bayes.data.replay import Replay
 from planet_bayes.diagnostics.fulfil import asking, reach, reset_seed
@@ -24,6 +26,7 @@ from planet_bayes.spaces import Box, Signature
 from planet_bayes.training.build import build_model
 from planet_bayes.training.collect import episode_streams, record
 from planet_bayes.training.learner import Learner
+from planet_bayes.training.offline import logged_episode
 from planet_bayes.types import Episode
 from tiny_run import TINY, replaced
 
@@ -267,3 +270,12 @@ def test_steps_after_a_terminal_state_are_no_experience() -> None:
     assert kept.observation["sensors"][-1, 0] == kept.reward[-1] == 3
     alive = Episode({"sensors": steps[:, None]}, steps[:, None], steps, steps > 9)
     assert len(experienced(alive)) == 6
+
+
+def test_suggest_asks_for_no_step_after_a_terminal_state(run: Run, tmp_path: Path) -> None:
+    path = sorted((run.path / "episodes").glob("*.npz"))[0]
+    made = logged_episode(path, run.agent.signature)
+    ended = dataclasses.replace(made, terminal=np.arange(len(made)) >= len(made) - 6)
+    Replay(tmp_path / "log").add(ended)
+    (seen,) = Suggest(run.path, log=tmp_path / "log")._episodes(run)
+    assert len(seen) == len(made) - 5

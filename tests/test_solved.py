@@ -73,8 +73,7 @@ def test_steps_of_each_seed_and_differences_by_hand(
     assert cli.main(["table", str(path)]) == 0
     # Up to 500 steps: 500, 500, 500 without; 250, 500 with. The differences are -250 and 0.
     one, other = (
-        statistics.mean_over_tasks({"": np.array(values)})
-        for values in ([250.0, 500.0], [-250.0, 0.0])
+        statistics.mean_over_tasks([np.array(values)]) for values in ([250.0, 500.0], [-250.0, 0.0])
     )
     assert capsys.readouterr().out.splitlines()[-5:] == [
         "| steps until | `cup_catch` ≥ 800 |",

@@ -31,6 +31,15 @@ class Episode:
     def __len__(self) -> int:
         return len(self.reward)
 
+    def first(self, entries: int) -> Episode:
+        """Return the episode's first entries."""
+        return Episode(
+            {name: part[:entries] for name, part in self.observation.items()},
+            self.action[:entries],
+            self.reward[:entries],
+            self.terminal[:entries],
+        )
+
     @property
     def num_bytes(self) -> int:
         """Memory that the arrays take."""

@@ -14,7 +14,7 @@ from rich.console import Console
 class Figures:
     """Draw the learning curves of an experiment from its files under results/.
 
-    curves: each run. With the baseline `planet` and another method also methods-episodes and
+    curves: each run. With `planet_bayes` and another method also methods-episodes and
     methods-hours, which compare the methods. variants, in place of these, if the experiment has
     any. Each as PNG and SVG.
     """

@@ -18,12 +18,12 @@ class TableOf:
 
     A result is the median of a run's last ten noise-free evaluations, with the lowest and the
     highest of them. With variants, it is the last evaluation. Settings in which a run differs from
-    today's presets are listed below the table. With the baseline `planet` and another method, two
-    tables come first: mean ± std over seeds and the last ten evaluations (runs), beside the paper's
-    own numbers; and interquartile means of normalised returns (0: random actions, 1: the paper's
-    PlaNet-Bayes), probabilities of improvement and differences on the same seeds, with 95 %
-    intervals over seeds. Where an experiment declares the returns that solve its tasks, a table of
-    the agent's steps until then follows.
+    today's presets are listed below the table. With `planet_bayes` and another method, three tables
+    come first: mean ± std over seeds and the last ten evaluations (runs), beside the paper's own
+    numbers; interquartile means of normalised returns (0: random actions, 1: the paper's
+    PlaNet-Bayes) and probabilities of improvement; and differences on the same seeds. The last two
+    have 95 % intervals over seeds. Where an experiment declares the returns that solve its tasks, a
+    table of the agent's steps until then follows.
     """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]

@@ -71,7 +71,7 @@ def load(path: Path) -> Calibration:
             surprise = Surprise(**facts["surprise"])
             parts = {"bands": Bands(**bands), "surprise": surprise, "still": tuple(facts["still"])}
             found = Calibration(**{**facts, **parts})
-            _check_shapes(found)
+            _check(found)
             return found
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise RunError(
@@ -92,7 +92,7 @@ def columns(entries: Mapping[str, int]) -> dict[str, slice]:
     return found
 
 
-def _check_shapes(calibration: Calibration) -> None:
+def _check(calibration: Calibration) -> None:
     shape = (calibration.horizon, sum(calibration.entries.values()))
     parts: list[Array] = list(vars(calibration.bands).values())
     if any(part.shape != shape or not np.isfinite(part).all() for part in parts):

@@ -17,7 +17,7 @@ from planet_bayes.confidence.monitor import WARM_UP_STEPS
 from planet_bayes.diagnostics.calibration import auroc, rank_correlation
 from planet_bayes.diagnostics.changes import CHANGES
 from planet_bayes.diagnostics.conditions import NotApplicable
-from planet_bayes.diagnostics.logged import watch_log
+from planet_bayes.diagnostics.logged import refuse_known, watch_log
 from planet_bayes.diagnostics.watching import Watched, calibration_of, check_rates, watch_run
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
@@ -151,6 +151,7 @@ def calibrate_log(run: Run, folder: Path, level: float, rate: float) -> Judgemen
     count = len(logged_paths(folder))
     if count < 2:
         raise ConfigError(f"{folder} has one episode, and one more is needed to judge the bands.")
+    refuse_known(run, folder)
     plain = run.agent.watched()
     held_out = watch_log(run, plain, folder, "held-out", range(0, count, 2))
     known = calibration_of(held_out, plain, level, rate, digest(run.agent.model))

@@ -54,12 +54,11 @@ def watch_log(
     Args:
         run: The run, on the CPU.
         agent: Its agent with a monitor.
-        folder: The log.
+        folder: The log. `refuse_known` checks it.
         name: Of the streams of randomness.
         episodes: Numbers of the episodes, in the order of their names.
     """
     paths, made = logged_paths(folder), []
-    refuse_known(run, folder, paths)
     for number in episodes:
         streams = episode_streams(0, f"log-{name}", number, "cpu")
         episode = logged_episode(paths[number], run.agent.signature)
@@ -69,14 +68,14 @@ def watch_log(
     return made
 
 
-def refuse_known(run: Run, folder: Path, paths: Sequence[Path]) -> None:
+def refuse_known(run: Run, folder: Path) -> None:
     """Refuse a log that holds what the run has learned from, or an episode twice."""
     own = RunFolder(run.path)
     learned = set(files.read_sums(own.episodes).values())
     if own.log.is_file():
         learned |= {file.sha256 for file in load_log(own.log).files}
     seen: dict[str, Path] = {}
-    for path in paths:
+    for path in logged_paths(folder):
         digest = files.file_sum(path)
         if digest in learned or path.parent.resolve() == own.episodes.resolve():
             raise ConfigError(

@@ -41,11 +41,7 @@ def experienced(episode: Episode) -> Episode:
 
     No action leads there from a reset.
     """
-    steps = len(episode) - max(0, int(episode.terminal.sum()) - 1)
-    observation = {name: part[:steps] for name, part in episode.observation.items()}
-    return Episode(
-        observation, episode.action[:steps], episode.reward[:steps], episode.terminal[:steps]
-    )
+    return episode.first(len(episode) - max(0, int(episode.terminal.sum()) - 1))
 
 
 @torch.no_grad()

@@ -165,21 +165,26 @@ def paired(methods: Methods, random: Mapping[str, float]) -> str:
         return ""
     lines = header(["same seeds (pairs)", *(f"`{COMPARED}` − `{method}`" for method in others)])
     for task, by in found.items():
-        cells = [_difference({task: by[method]} if method in by else {}) for method in others]
+        cells = [_difference([by[method]] if method in by else []) for method in others]
         lines.append(row([f"`{task}`", *cells]))
     shared = [task for task, by in found.items() if len(by) == len(others)]
     if len(shared) > 1:
-        cells = [_difference({task: found[task][method] for task in shared}) for method in others]
+        cells = [_difference([found[task][method] for task in shared]) for method in others]
         lines.append(row([f"mean of {len(shared)} tasks", *cells]))
     return "\n".join(lines)
 
 
 def alike(methods: Methods, task: str) -> dict[str, list[Curve]]:
     """Return the runs of a task by method: of the seeds that all methods have that have any."""
-    runs = {name: curves[task] for name, curves in methods.items() if task in curves}
-    runs = {name: curves for name, curves in runs.items() if statistics.shared_seeds([curves])}
-    seeds = statistics.shared_seeds(runs.values())
-    return {name: statistics.of_seeds(curves, seeds) for name, curves in runs.items() if seeds}
+    by_seed = {
+        name: {curve.run.seed: curve for curve in curves.get(task, []) if curve.evaluations}
+        for name, curves in methods.items()
+    }
+    by_seed = {name: runs for name, runs in by_seed.items() if runs}
+    shared = set.intersection(*map(set, by_seed.values())) if by_seed else set()
+    return {
+        name: [runs[seed] for seed in sorted(shared)] for name, runs in by_seed.items() if shared
+    }
 
 
 def compared_with(methods: Methods) -> list[str]:
@@ -211,9 +216,9 @@ def _compared(title: str, scaled: Mapping[str, Mapping[str, Array]], methods: Me
     return row([f"{title} ({count})", *cells])
 
 
-def _difference(by_task: Mapping[str, Array]) -> str:
-    count = sum(map(len, by_task.values()))
-    return f"{statistics.mean_over_tasks(by_task)} ({count})" if count else ""
+def _difference(samples: list[Array]) -> str:
+    count = sum(map(len, samples))
+    return f"{statistics.mean_over_tasks(samples)} ({count})" if count else ""
 
 
 def _mean_std(curves: list[Curve]) -> str:

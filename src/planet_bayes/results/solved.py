@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from planet_bayes.results.curves import Curve, Group, read_variants
+from planet_bayes.results.curves import Curve, read_variants
 from planet_bayes.results.statistics import Interval, mean_over_tasks
 from planet_bayes.results.tables import header, row
 
@@ -26,7 +26,7 @@ class Solved:
 
     @staticmethod
     def of(curve: Curve, level: float) -> Solved:
-        """Return when an evaluation of a run, the mean of its episodes, was first ``level``."""
+        """Return when an evaluation of a run, the mean of its episodes, first reached ``level``."""
         steps = 0
         for steps, value in _evaluations(curve):
             if value >= level:
@@ -43,10 +43,9 @@ def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]
     A cell has the steps of each seed, how many runs solved the task, and a mean if any did. A run
     that never reached the level (``>``) may need any number of steps more. So means are restricted:
     up to the last evaluation that all runs of the task have, and a run that was not there yet
-    counts with that.
-    Differences are from the first variant, on the same seeds, with Student's interval; there is
-    none if no run of one side solved the task. Variants whose runs have a single evaluation are
-    left out: it cannot say when.
+    counts with that. Differences are from the first variant, on the same seeds, with Student's
+    interval; there is none if no run of one side solved the task. Variants whose runs have a single
+    evaluation are left out: it cannot say when.
 
     Args:
         folder: The experiment's folder of results.
@@ -58,26 +57,29 @@ def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]
     groups = sorted({group for curves in variants.values() for group in curves})
     groups = [group for group in groups if group[1] in levels]
     lines = header(["steps until", *(f"`{task}` ≥ {levels[task]:g}" for _, task, _ in groups)])
-    found: dict[str, dict[Group, BySeed]] = {}
-    ends: dict[Group, int] = {}
-    for name, curves in variants.items():
-        for group in groups:
-            runs = [one for one in curves.get(group, []) if len(one.evaluations) > 1]
-            if runs:
-                solved = {one.run.seed: Solved.of(one, levels[group[1]]) for one in runs}
-                found.setdefault(name, {})[group] = solved
-                last = min(_evaluations(one)[-1][0] for one in runs)
-                ends[group] = min(last, ends.get(group, last))
-    for name, by_group in found.items():
-        cells = [_listed(by_group.get(group, {}), ends.get(group, 0)) for group in groups]
-        lines.append(row([name, *cells]))
-    first, *others = found or [""]
-    for name in others:
-        cells = [
-            _difference(found[name].get(group, {}), found[first].get(group, {}), ends.get(group, 0))
+    timed = {
+        name: {
+            group: [one for one in curves.get(group, []) if len(one.evaluations) > 1]
+            for group in groups
+        }
+        for name, curves in variants.items()
+    }
+    timed = {name: runs for name, runs in timed.items() if any(runs.values())}
+    found: dict[str, list[BySeed]] = {
+        name: [
+            {one.run.seed: Solved.of(one, levels[group[1]]) for one in runs[group]}
             for group in groups
         ]
-        lines.append(row([f"{name} − {first}", *cells]))
+        for name, runs in timed.items()
+    }
+    last = [[_evaluations(one)[-1][0] for by in timed.values() for one in by[g]] for g in groups]
+    ends = [min(steps, default=0) for steps in last]
+    for name, solved in found.items():
+        lines.append(row([name, *map(_listed, solved, ends)]))
+    names = list(found)
+    for name in names[1:]:
+        cells = map(_difference, found[name], found[names[0]], ends)
+        lines.append(row([f"{name} − {names[0]}", *cells]))
     return "\n".join(lines)
 
 
@@ -93,7 +95,7 @@ def _listed(solved: BySeed, end: int) -> str:
     reached = sum(one.reached for one in solved.values())
     if not reached:
         return f"{steps}; 0 of {len(solved)}"
-    mean = mean_over_tasks({"": np.array([float(min(one.steps, end)) for one in solved.values()])})
+    mean = mean_over_tasks([np.array([float(min(one.steps, end)) for one in solved.values()])])
     return f"{steps}; {reached} of {len(solved)}, mean up to {end}: {_rounded(mean)}"
 
 
@@ -103,7 +105,7 @@ def _difference(one: BySeed, other: BySeed, end: int) -> str:
     if not all(any(run.reached for run in side) for side in sides):
         return ""
     left, right = (np.array([float(min(run.steps, end)) for run in side]) for side in sides)
-    return _rounded(mean_over_tasks({"": left - right}))
+    return _rounded(mean_over_tasks([left - right]))
 
 
 def _rounded(found: Interval) -> str:

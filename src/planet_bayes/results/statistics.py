@@ -12,7 +12,7 @@ The trials of a run are not independent: a run counts as one, by their mean.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -53,19 +53,6 @@ def run_means(curves: Sequence[Curve]) -> Array:
     """Return the mean of the trials of each run that has any."""
     found = [trials(curve) for curve in curves]
     return np.array([values.mean() for values in found if len(values)], np.float64)
-
-
-def of_seeds(curves: Sequence[Curve], seeds: Collection[int]) -> list[Curve]:
-    """Return the curves of some seeds, in the order of the seeds."""
-    return sorted(
-        (curve for curve in curves if curve.run.seed in seeds), key=lambda curve: curve.run.seed
-    )
-
-
-def shared_seeds(runs: Iterable[Sequence[Curve]]) -> set[int]:
-    """Return the seeds of which every method has a run with trials."""
-    found = [{curve.run.seed for curve in curves if len(trials(curve))} for curves in runs]
-    return set.intersection(*found) if found else set()
 
 
 def mean_and_std(curves: Sequence[Curve]) -> tuple[float, float]:
@@ -132,15 +119,14 @@ def improvement(left: Mapping[str, Array], right: Mapping[str, Array]) -> Interv
     return over_tasks(statistic, [side[task] for side in (left, right) for task in tasks])
 
 
-def mean_over_tasks(by_task: Mapping[str, Array]) -> Interval:
-    """Return the mean over tasks of the mean over their seeds, with Student's interval.
+def mean_over_tasks(samples: Sequence[Array]) -> Interval:
+    """Return the mean over tasks of the mean over their seeds ``[n]``, with Student's interval.
 
     The variances of tasks differ, so the degrees of freedom are those of Welch and Satterthwaite.
     If a task has one seed there is no interval: it is NaN.
     """
     from scipy.stats import t
 
-    samples = list(by_task.values())
     value = float(np.mean([sample.mean() for sample in samples]))
     if min(map(len, samples)) < 2:
         return Interval(value, np.nan, np.nan)

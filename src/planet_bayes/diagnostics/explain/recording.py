@@ -273,13 +273,7 @@ def play(
 def follow(agent: Agent, episode: Episode, generator: Generator) -> Recording:
     """Filter a recorded episode, and record what the agent would plan at each step."""
     complete = len(episode) <= MAX_STEPS + 1
-    part = slice(MAX_STEPS + 1)
-    episode = Episode(
-        {name: values[part] for name, values in episode.observation.items()},
-        episode.action[part],
-        episode.reward[part],
-        episode.terminal[part],
-    )
+    episode = episode.first(MAX_STEPS + 1)
     tape = Tape(watched(agent), generator)
     for step in range(len(episode) - 1):
         observation = {name: values[step] for name, values in episode.observation.items()}
