@@ -82,6 +82,26 @@ def test_gravity_is_scaled_in_every_episode() -> None:
     assert fall(None) == usual  # another environment is as before
 
 
+@pytest.mark.parametrize("task", ["finger_spin", "reacher_easy"])
+def test_gravity_that_moves_nothing_is_no_condition(task: str) -> None:
+    """The finger's model switches gravity off; the reacher moves in a horizontal plane."""
+    with (
+        contextlib.closing(make_env(task, ONE_STEP)) as env,
+        pytest.raises(NotApplicable, match="exerts no force"),
+    ):
+        scale_gravity(env, 0.4)
+
+
+@pytest.mark.parametrize("task", ["pendulum_swingup", "cheetah_run", "walker_run"])
+def test_gravity_is_found_where_it_acts(task: str) -> None:
+    with contextlib.closing(make_env(task, ONE_STEP)) as env:
+        env.reset(seed=0)
+        physics = env.unwrapped._env.physics  # type: ignore[attr-defined]
+        before = physics.model.opt.gravity.copy()
+        scale_gravity(env, 0.4)
+        np.testing.assert_allclose(physics.model.opt.gravity, 0.4 * before)
+
+
 @pytest.mark.parametrize("task", ["cartpole_swingup", "cheetah_run"])
 def test_motors_are_scaled_in_every_episode(task: str) -> None:
     def forces(factor: float) -> list[Any]:

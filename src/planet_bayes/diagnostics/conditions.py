@@ -38,6 +38,8 @@ SEED = 0
 """Of all conditions, whatever the run's own seed is."""
 HALF_PERIODS = (3, 15)
 """Shortest and longest half period of a square wave, in agent steps."""
+MIN_FORCE = 1e-9
+"""Newtons or newton metres, below which gravity exerts none."""
 CLEAN = "agent"
 """The condition that AUROC compares the others with."""
 USUAL = "noise"
@@ -87,8 +89,27 @@ def square_wave(signature: Signature, streams: Streams) -> Policy:
 
 
 def scale_gravity(env: AnyEnv, factor: float) -> None:
-    """Scale the gravity of a control suite task, for all episodes from now on."""
-    _suite_model(env).opt.gravity[:] *= factor
+    """Scale the gravity of a control suite task, for all episodes from now on.
+
+    Where gravity moves nothing, this raises `NotApplicable`: there would be no change to notice.
+    """
+    model = _suite_model(env)
+    if not _gravity_acts(model.ptr):
+        raise NotApplicable("it changes gravity, which exerts no force in this task.")
+    model.opt.gravity[:] *= factor
+
+
+def _gravity_acts(model: Any) -> bool:
+    """Return whether gravity exerts a force on any joint, in an arbitrary configuration."""
+    import mujoco  # late: MUJOCO_GL must be set before
+
+    data = mujoco.MjData(model)
+    data.qpos[:] += np.random.default_rng(0).normal(size=model.nq)  # not an equilibrium
+    mujoco.mj_kinematics(model, data)
+    mujoco.mj_comPos(model, data)
+    force = np.zeros(model.nv)
+    mujoco.mj_rne(model, data, 0, force)  # at rest, so gravity alone
+    return bool(np.abs(force).max(initial=0.0) > MIN_FORCE)
 
 
 def scale_motors(env: AnyEnv, factor: float) -> None:
