@@ -1,5 +1,6 @@
 """The comparison of methods follows from the files under results/ alone."""
 
+import dataclasses
 import itertools
 import json
 from pathlib import Path
@@ -11,7 +12,7 @@ from scipy import stats
 from planet_bayes import cli
 from planet_bayes.errors import RunError
 from planet_bayes.results import ablation, figures, statistics
-from planet_bayes.results.curves import Curve, RunName, read_curves
+from planet_bayes.results.curves import Cost, Curve, RunName, read_curves
 
 HEADER = "episode,train_return,evaluation_return,cpu_minutes,steps\n"
 
@@ -234,13 +235,39 @@ def test_tasks_of_one_method_only_are_not_compared(folder: Path) -> None:
 
 def test_a_band_is_over_seeds_and_the_last_episodes() -> None:
     curves = [curve("planet", seed, [0.0] * 8) for seed in range(3)]
-    episodes, bands = figures.comparison_band(curves, "episodes")
-    hours, _ = figures.comparison_band(curves, "hours")
+    episodes, bands = figures.comparison_band(curves, "episodes", {})
+    hours, _ = figures.comparison_band(curves, "hours", {})
     values = [10.0 * seed + index for seed in range(3) for index in range(3, 8)]
     np.testing.assert_allclose(bands[:, 7], np.percentile(values, [5, 50, 95]))
     np.testing.assert_allclose(bands[1, 0], 10.0)
     np.testing.assert_allclose(episodes, np.arange(8))
     np.testing.assert_allclose(hours, 0.1 * np.arange(1, 9))
+    costs = {curves[0].run.group: Cost(random_step=0.036, step=0.36, update=3.6)}
+    curves = [dataclasses.replace(one, updates=[10 * n for n in range(8)]) for one in curves]
+    common, _ = figures.comparison_band(curves, "hours", costs)
+    np.testing.assert_allclose(common, 0.0025 + (0.025 + 0.01) * np.arange(8))
+
+
+def test_hours_are_at_common_costs_where_these_are_known(folder: Path) -> None:
+    """Those of the CSV files are of the machines that made them."""
+    groups = {"cup_catch-sensors": 1.0, "walker_run-sensors": 3.0}
+    seconds = {
+        method: {
+            body: {"random_step": 0.0, "step": factor * per_step, "update": 0.0}
+            for body, per_step in groups.items()
+        }
+        for method, factor in {"planet_bayes": 2.0, "planet": 1.0}.items()
+    }
+    (folder / "costs.json").write_text(json.dumps({"seconds": seconds}))
+    lines = ablation.ablation(folder).splitlines()
+    # 11 episodes of 250 steps after the first row, a mean of 2 s a step over both tasks.
+    assert lines[2].endswith(f"| {2 * 2 * 11 * 250 / 3600:.2f} |")
+    assert lines[3].endswith(f"| {2 * 11 * 250 / 3600:.2f} |")
+    assert cli.main(["figures", str(folder)]) == 0
+    del seconds["planet"]["walker_run-sensors"]
+    (folder / "costs.json").write_text(json.dumps({"seconds": seconds}))
+    with pytest.raises(RunError, match=r"costs.json has no costs of planet on walker_run-sensors"):
+        ablation.ablation(folder)
 
 
 def test_table_and_figures_from_the_command_line(

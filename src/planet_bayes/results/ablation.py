@@ -13,8 +13,12 @@ from planet_bayes.results.curves import (
     BASELINES,
     PATTERN,
     Baselines,
+    Cost,
     Curve,
+    Group,
+    hours,
     read_baselines,
+    read_costs,
     read_curves,
 )
 from planet_bayes.results.statistics import Array
@@ -67,7 +71,7 @@ def compares_methods(folder: Path) -> bool:
 
 def ablation(folder: Path) -> str:
     """Return the tables of each observation: the paper's layout, then comparisons."""
-    groups, levels = read_curves(folder), read_baselines(folder)
+    groups, levels, costs = read_curves(folder), read_baselines(folder), read_costs(folder)
     observations = list(dict.fromkeys(observation for _, _, observation in groups))
     parts = []
     for observation in observations:
@@ -83,7 +87,11 @@ def ablation(folder: Path) -> str:
         if len(observations) > 1:
             parts.append(f"From {observation}:")
         random = random_levels(folder, methods, levels)
-        parts += [paper_layout(methods), comparison(methods, random), paired(methods, random)]
+        parts += [
+            paper_layout(methods, costs),
+            comparison(methods, random),
+            paired(methods, random),
+        ]
     return "\n\n".join(filter(None, parts))
 
 
@@ -99,10 +107,10 @@ def random_levels(folder: Path, methods: Methods, levels: Baselines) -> dict[str
     return {task: float(levels[task]["random"]["mean"]) for task in tasks}
 
 
-def paper_layout(methods: Methods) -> str:
+def paper_layout(methods: Methods, costs: Mapping[Group, Cost]) -> str:
     """Return mean ± std over seeds and trials, beside the paper's own numbers.
 
-    Hours are of the runs that all methods have.
+    Hours are of the runs that all methods have, at common costs if these are known.
     """
     tasks = _tasks(methods)
     lines = header(["method", *(f"`{task}`" for task in tasks), "hours of one core"])
@@ -110,8 +118,8 @@ def paper_layout(methods: Methods) -> str:
     for method, curves in methods.items():
         cells = [_mean_std(curves.get(task, [])) for task in tasks]
         found = [one for by in common.values() if len(by) == len(methods) for one in by[method]]
-        hours = f"{np.mean([one.cpu_minutes[-1] / 60 for one in found]):.2f}" if found else ""
-        lines.append(row([f"`{method}`", *cells, hours]))
+        spent = f"{np.mean([hours(one, costs)[-1] for one in found]):.2f}" if found else ""
+        lines.append(row([f"`{method}`", *cells, spent]))
     for method in methods:
         numbers = [PAPER[method].get(task) for task in tasks]
         cells = ["" if pair is None else f"*{pair[0]} ± {pair[1]}*" for pair in numbers]

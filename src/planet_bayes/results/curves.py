@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import csv
 import json
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from planet_bayes.errors import RunError
 
 PATTERN = "*/*/seed-*.csv"
 BASELINES = "baselines.json"
+COSTS = "costs.json"
 
 
 @dataclass(frozen=True, order=True)
@@ -64,6 +66,8 @@ class Curve:
     steps: list[int]
     """Steps of the agent so far, those of the seed episodes included, and those of evaluations
     not. The environment may repeat each action for several steps of its own."""
+    updates: list[int] = field(default_factory=list)
+    """Gradient updates so far."""
 
     @property
     def evaluations(self) -> list[float]:
@@ -86,6 +90,7 @@ def read_curve(path: Path) -> Curve:
         evaluation_return=column("evaluation_return"),
         cpu_minutes=[float(row["cpu_minutes"]) for row in rows],
         steps=[int(row["steps"]) for row in rows],
+        updates=[int(row["updates"]) for row in rows if row.get("updates")],
     )
 
 
@@ -125,3 +130,57 @@ def read_baselines(folder: Path) -> Baselines:
     """Return the baselines in a folder of results; empty if there is no file."""
     path = folder / BASELINES
     return json.loads(path.read_text()) if path.is_file() else {}
+
+
+@dataclass(frozen=True)
+class Cost:
+    """Processor time of one method on one task, in seconds."""
+
+    random_step: float
+    """Of a step with a random action."""
+    step: float
+    """Of a step with the agent."""
+    update: float
+    """Of a gradient update."""
+
+    def hours(self, curve: Curve) -> list[float]:
+        """Return what the agent of each row has cost: seed episodes, learning and collecting.
+
+        The row's own episode is collected afterwards. Evaluations do not count.
+        """
+        seed, updates = curve.steps[0], curve.updates or [0] * len(curve.steps)
+        return [
+            (self.random_step * seed + self.step * (steps - seed) + self.update * learned) / 3600
+            for steps, learned in zip(curve.steps, updates, strict=True)
+        ]
+
+
+def read_costs(folder: Path) -> dict[Group, Cost]:
+    """Return the costs in a folder of results; empty if there is no file.
+
+    ``benchmarks/method_costs.py`` measures all methods in turn on one machine. So their hours
+    compare, which those of runs on several machines do not.
+    """
+    path = folder / COSTS
+    facts: dict[str, dict[str, dict[str, float]]] = (
+        json.loads(path.read_text())["seconds"] if path.is_file() else {}
+    )
+    found = {}
+    for method, by_body in facts.items():
+        for body, seconds in by_body.items():
+            task, _, observation = body.rpartition("-")
+            found[method, task, observation] = Cost(**seconds)
+    return found
+
+
+def hours(curve: Curve, costs: Mapping[Group, Cost]) -> list[float]:
+    """Return the hours of one core after each row: at common costs if given, or as measured."""
+    if costs and curve.run.group not in costs:
+        method, task, observation = curve.run.group
+        raise RunError(
+            f"{COSTS} has no costs of {method} on {task}-{observation}: measure them with "
+            "benchmarks/method_costs.py, or remove the file."
+        )
+    if costs:
+        return costs[curve.run.group].hours(curve)
+    return [minutes / 60 for minutes in curve.cpu_minutes]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -11,9 +11,12 @@ from numpy.typing import NDArray
 
 from planet_bayes.results.ablation import ORDER
 from planet_bayes.results.curves import (
+    Cost,
     Curve,
     Group,
+    hours,
     read_baselines,
+    read_costs,
     read_curves,
     read_variants,
 )
@@ -54,16 +57,16 @@ def draw_comparison(folder: Path, against: str) -> list[Path]:
 
     Args:
         folder: The folder.
-        against: ``episodes``, or ``hours`` of one core.
+        against: ``episodes``, or ``hours`` of one core, at common costs if these are known.
     """
-    groups, baselines = read_curves(folder), read_baselines(folder)
+    groups, baselines, costs = read_curves(folder), read_baselines(folder), read_costs(folder)
     panels = list(dict.fromkeys((task, observation) for _, task, observation in groups))
 
     def draw(axes: Axes, panel: tuple[str, str]) -> None:
         for index, method in enumerate(ORDER):
             curves = groups.get((method, *panel))
             if curves:
-                across, bands = comparison_band(curves, against)
+                across, bands = comparison_band(curves, against, costs)
                 axes.plot(across, bands[1], color=f"C{index}", label=f"{method} ({len(curves)})")
                 if len(curves) > 1:  # one run's spread says nothing of others
                     axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
@@ -122,7 +125,9 @@ def evaluation_band(curves: list[Curve]) -> tuple[Array, Array]:
     return across, np.percentile([values[:count] for _, values in known], BAND, 0)
 
 
-def comparison_band(curves: list[Curve], against: str) -> tuple[Array, Array]:
+def comparison_band(
+    curves: list[Curve], against: str, costs: Mapping[Group, Cost]
+) -> tuple[Array, Array]:
     """Return the positions ``[n]`` and the percentiles `BAND` ``[3, n]`` of collected returns.
 
     A point is over all runs and the last `WINDOW` episodes of each. In hours it is at the mean of
@@ -132,8 +137,11 @@ def comparison_band(curves: list[Curve], against: str) -> tuple[Array, Array]:
     returns = np.array([curve.train_return[:count] for curve in curves], np.float64)
     first = [max(0, last + 1 - WINDOW) for last in range(count)]
     bands = [np.nanpercentile(returns[:, low : i + 1], BAND) for i, low in enumerate(first)]
-    hours = np.mean([curve.cpu_minutes[:count] for curve in curves], 0) / 60
-    return hours if against == "hours" else np.arange(count, dtype=np.float64), np.array(bands).T
+    if against == "hours":
+        across = np.mean([hours(curve, costs)[:count] for curve in curves], 0)
+    else:
+        across = np.arange(count, dtype=np.float64)
+    return across, np.array(bands).T
 
 
 def draw_panel(axes: Axes, group: Group, curves: list[Curve], levels: dict[str, float]) -> None:
