@@ -35,10 +35,10 @@ BLOCK = re.compile(
 
 def printed(command: str) -> str:
     """Return what a command prints, such as ``table experiments/NAME.toml``."""
-    first, source, *options = shlex.split(command)
+    words = [str(ROOT / one) if (ROOT / one).exists() else one for one in shlex.split(command)]
     out = io.StringIO()
     with contextlib.redirect_stdout(out):
-        code = cli.main([first, str(ROOT / source), *options])
+        code = cli.main(words)
     if code:
         raise SystemExit(f"planet-bayes {command} failed.")
     return out.getvalue()

@@ -12,6 +12,7 @@ from scipy import stats
 from planet_bayes import cli
 from planet_bayes.errors import RunError
 from planet_bayes.results import ablation, figures, statistics
+from planet_bayes.results.contrast import contrast
 from planet_bayes.results.curves import Cost, Curve, RunName, read_curves
 
 HEADER = "episode,train_return,evaluation_return,cpu_minutes,steps\n"
@@ -292,3 +293,36 @@ def test_a_folder_of_one_method_is_not_compared(tmp_path: Path) -> None:
     assert not ablation.compares_methods(tmp_path)
     write(tmp_path, curve("e_only", 0, [1.0]))
     assert ablation.compares_methods(tmp_path)
+
+
+@pytest.fixture
+def other(tmp_path: Path) -> Path:
+    """Another experiment, of one method and seeds 1 to 4 of one task."""
+    for seed in range(1, 5):
+        write(tmp_path / "other", curve("planet", seed, [100.0 * seed] * 12, "walker_run"))
+    return tmp_path / "other"
+
+
+def test_two_experiments_are_compared_on_the_same_seeds(
+    folder: Path, other: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert cli.main(["table", str(folder), "--against", str(other)]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    titles = [f"`{name}` − `planet` of other" for name in ("planet_bayes", "planet")]
+    assert lines[0] == f"| same seeds (pairs) | {' | '.join(titles)} |"
+    assert len(lines) == 3  # the cup has no run in the other experiment
+    cells = []
+    for method in ("planet_bayes", "planet"):
+        curves = read_curves(folder)[method, "walker_run", "sensors"]
+        by_seed = {one.run.seed: np.mean(one.evaluations[-10:]) for one in curves}
+        gains = np.array([by_seed[seed] - 100.0 * seed for seed in (1, 2, 3)]) / (1099 - 14)
+        half = stats.t.ppf(0.975, 2) * gains.std(ddof=1) / np.sqrt(3)
+        mean = gains.mean()
+        cells.append(f"{mean:.2f} [{mean - half:.2f}, {mean + half:.2f}] (3)")
+    assert lines[2] == f"| `walker_run` | {' | '.join(cells)} |"
+
+
+def test_experiments_without_a_common_seed_are_not_compared(folder: Path, tmp_path: Path) -> None:
+    write(tmp_path / "other", curve("planet", 9, [1.0]))
+    with pytest.raises(RunError, match="no runs of the same task, observation and seed"):
+        contrast(folder, tmp_path / "other")

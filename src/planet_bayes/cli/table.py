@@ -28,6 +28,9 @@ class TableOf:
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
     """A folder under results/, or a declared experiment (experiments/NAME.toml)."""
+    against: Annotated[Path | None, tyro.conf.arg(metavar="RESULTS")] = None
+    """Print only the differences from another experiment, on the same seeds: of each method here
+    and each method there, with 95 % intervals, normalised as above."""
     commands: bool = False
     """Print the command of each run of a declared experiment instead."""
     missing: bool = False
@@ -37,6 +40,7 @@ class TableOf:
         """Print."""
         from planet_bayes.results import tables
         from planet_bayes.results.ablation import ablation, compares_methods
+        from planet_bayes.results.contrast import contrast
         from planet_bayes.results.experiment import (
             is_declared,
             read_experiment,
@@ -55,6 +59,9 @@ class TableOf:
                 console.print(run.command, soft_wrap=True)
             return 0
         folder = results_folder(self.source)
+        if self.against is not None:
+            console.print(contrast(folder, results_folder(self.against)), soft_wrap=True)
+            return 0
         if compares_methods(folder):
             console.print(ablation(folder), "", sep="\n", soft_wrap=True)
         console.print(tables.table(folder), soft_wrap=True)

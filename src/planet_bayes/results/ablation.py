@@ -59,7 +59,9 @@ PAPER: Mapping[str, Mapping[str, tuple[int, int]]] = {
 FULL_SCORE = 1000.0
 """Return that counts as 1 on tasks that the paper does not have."""
 
-Methods = dict[str, dict[str, list[Curve]]]
+Curves = dict[str, list[Curve]]
+"""Curves of one method by task."""
+Methods = dict[str, Curves]
 """Curves by method and task."""
 
 
@@ -75,15 +77,7 @@ def ablation(folder: Path) -> str:
     observations = list(dict.fromkeys(observation for _, _, observation in groups))
     parts = []
     for observation in observations:
-        methods: Methods = {}
-        for method in ORDER:
-            curves = {
-                task: found
-                for (name, task, seen), found in groups.items()
-                if (name, seen) == (method, observation)
-            }
-            if curves:
-                methods[method] = curves
+        methods = methods_of(groups, observation)
         if len(observations) > 1:
             parts.append(f"From {observation}:")
         random = random_levels(folder, methods, levels)
@@ -93,6 +87,20 @@ def ablation(folder: Path) -> str:
             paired(methods, random),
         ]
     return "\n\n".join(filter(None, parts))
+
+
+def methods_of(groups: Mapping[Group, list[Curve]], observation: str) -> Methods:
+    """Return the curves of one observation by method and task, methods in the order of `ORDER`."""
+    methods: Methods = {}
+    for method in ORDER:
+        curves = {
+            task: found
+            for (name, task, seen), found in groups.items()
+            if (name, seen) == (method, observation)
+        }
+        if curves:
+            methods[method] = curves
+    return methods
 
 
 def random_levels(folder: Path, methods: Methods, levels: Baselines) -> dict[str, float]:
@@ -154,30 +162,41 @@ def comparison(methods: Methods, random: Mapping[str, float]) -> str:
 
 
 def paired(methods: Methods, random: Mapping[str, float]) -> str:
-    """Return by how much `COMPARED` is better than each other method on the same seeds.
+    """Return by how much `COMPARED` is better than each other method on the same seeds."""
+    pairs = {
+        f"`{COMPARED}` − `{method}`": (methods[COMPARED], methods[method])
+        for method in compared_with(methods)
+    }
+    return differences(pairs, random)
+
+
+def differences(pairs: Mapping[str, tuple[Curves, Curves]], random: Mapping[str, float]) -> str:
+    """Return by how much the first of each pair is better than the second on the same seeds.
 
     Differences are in the units of `comparison`. Runs of a seed share seed episodes and the starts
     of all others. The last row has the tasks of all columns.
+
+    Args:
+        pairs: Two methods' curves by task, by the title of their column.
+        random: The mean return of random actions by task.
     """
-    others = compared_with(methods)
     found: dict[str, dict[str, Array]] = {}
-    for task in _tasks(methods):
-        for method in others:
-            pair = {name: methods[name] for name in (COMPARED, method)}
-            both = alike(pair, task)
+    for title, (ours, theirs) in pairs.items():
+        for task in ours:
+            both = alike({"ours": ours, "theirs": theirs}, task)
             if len(both) == 2:
-                one, other = (statistics.run_means(both[name]) for name in pair)
+                one, other = map(statistics.run_means, both.values())
                 scale = reference(task) - random[task]
-                found.setdefault(task, {})[method] = (one - other) / scale
+                found.setdefault(task, {})[title] = (one - other) / scale
     if not found:
         return ""
-    lines = header(["same seeds (pairs)", *(f"`{COMPARED}` − `{method}`" for method in others)])
+    lines = header(["same seeds (pairs)", *pairs])
     for task, by in found.items():
-        cells = [_difference([by[method]] if method in by else []) for method in others]
+        cells = [_difference([by[title]] if title in by else []) for title in pairs]
         lines.append(row([f"`{task}`", *cells]))
-    shared = [task for task, by in found.items() if len(by) == len(others)]
+    shared = [task for task, by in found.items() if len(by) == len(pairs)]
     if len(shared) > 1:
-        cells = [_difference([found[task][method] for task in shared]) for method in others]
+        cells = [_difference([found[task][title] for task in shared]) for title in pairs]
         lines.append(row([f"mean of {len(shared)} tasks", *cells]))
     return "\n".join(lines)
 
