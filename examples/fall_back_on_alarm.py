@@ -64,7 +64,8 @@ def main(path: Path = AGENT) -> dict[str, float]:
     found = {}
     for name, fallback in (("agent alone", None), ("with fallback", balance)):
         found[name], alarm = episode(path, fallback)
-        print(f"{name}: alarm at step {alarm}, reward after the change {found[name]:.0f}")
+        when = "no alarm" if alarm is None else f"alarm at step {alarm}"
+        print(f"{name}: {when}, reward after the change {found[name]:.0f}")
     return found
 
 

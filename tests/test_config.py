@@ -251,6 +251,8 @@ def test_differences_are_dotted_names() -> None:
     "make",
     [
         lambda: ModelConfig(num_members=0),
+        lambda: replaced(Config(), model={"num_members": 1}, planner={"caution": 1.0}),
+        lambda: replaced(Config(), model={"num_members": 1}, planner={"tail": 0.5}),
         lambda: Config(seed=-1),
         lambda: Config(planner=PlannerConfig(num_trajectories=3)),
         lambda: Config(planner=PlannerConfig(proposal="mixtur")),

@@ -13,6 +13,7 @@ import torch
 
 import planet_bayes as pb
 from planet_bayes import cli
+from planet_bayes.confidence.monitor import WARM_UP_STEPS
 from planet_bayes.config import Config
 from planet_bayes.data.replay import Replay
 from planet_bayes.diagnostics import coverage, logged
@@ -104,7 +105,9 @@ def test_episodes_that_end_before_a_change_do_not_count(run: Run) -> None:
     names = ("mean", "std", "truth", "log_kl", "low", "high", "surprise", "alarm", "recent")
     cut = {name: getattr(clean[0], name)[:8] for name in names if hasattr(clean[0], name)}
     short = dataclasses.replace(clean[0], **cut)
-    assert judge_change([short, clean[1]], clean, known, 10).total == clean[1].total
+    found = judge_change([short, clean[1]], clean, known, 10)
+    assert found.total == clean[1].total
+    assert judge_change([clean[1]], [short, *clean], known, 10) == found
     with pytest.raises(NotApplicable, match="ended before it began, at step 10"):
         judge_change([short], clean, known, 10)
 
@@ -122,6 +125,19 @@ def test_a_calibration_of_other_weights_or_settings_is_not_used(run: Run, tmp_pa
     changed = pb.load_run(folder)
     assert changed.agent.monitor is None
     assert "weights have changed" in changed.warnings[0]
+
+
+def test_the_rate_that_was_set_stands_beside_the_one_that_so_few_steps_allow(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    shutil.copytree(run.path, tmp_path / "run")
+    words = ["calibrate", str(tmp_path / "run"), "--test-episodes", "1", "--changed-episodes", "0"]
+    assert cli.main([*words, "--episodes", "3"]) == 0
+    printed = " ".join(capsys.readouterr().out.split())
+    steps = 3 * (30 - WARM_UP_STEPS)
+    assert f"(set: 1.0; so few held-out steps allow {1000 / (steps + 1):.1f})" in printed
+    assert cli.main([*words, "--episodes", "2", "--false-alarms", "0.2"]) == 0
+    assert "(set: 200.0)" in " ".join(capsys.readouterr().out.split())
 
 
 def test_what_cannot_be_calibrated_is_refused(run: Run, capsys: pytest.CaptureFixture[str]) -> None:
@@ -271,6 +287,15 @@ def test_copies_of_what_a_run_has_learned_from_and_episodes_twice_are_refused(
     assert "are the same episode" in " ".join(capsys.readouterr().err.split())
 
 
+def test_options_of_playing_are_refused_beside_a_log(
+    run: Run, capsys: pytest.CaptureFixture
+) -> None:
+    words = ["calibrate", str(run.path), "--log", str(run.path / "held-out")]
+    for option in ("--seed", "--episodes", "--test-episodes", "--changed-episodes"):
+        assert cli.main([*words, option, "3"]) == 2
+        assert f"{option} is about episodes to play" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -295,13 +320,17 @@ def test_options_are_checked_before_an_episode_is_played(
     assert not (run.path / "confidence.json").exists()
 
 
-def test_a_calibration_that_cannot_be_used_is_a_warning(run: Run, tmp_path: Path) -> None:
+def test_a_calibration_that_cannot_be_used_is_a_warning(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     copied = tmp_path / "run"
     shutil.copytree(run.path, copied)
     (copied / "confidence.json").write_text("")
     found = pb.load_run(copied)
     assert found.agent.monitor is None
     assert "no bands and no alarm" in found.warnings[0]
+    assert cli.main(["export", str(copied), str(tmp_path / "exported")]) == 0
+    assert "no bands and no alarm" in " ".join(capsys.readouterr().out.split())
     assert cli.main(["calibrate", str(copied), "--log", str(copied / "held-out")]) == 0
     assert pb.load_run(copied).warnings == ()
 

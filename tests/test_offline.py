@@ -327,6 +327,7 @@ def test_a_damaged_file_of_a_log_is_named(
         (["--offline", "log", "--collect.seed-episodes=3"], "--collect.seed-episodes has no"),
         (["--offline", "log", "--collect.overlap"], "--collect.overlap has no effect"),
         (["--offline", "run/episodes", "--run", "run"], "would write its own episodes"),
+        (["--offline", "log", "--run", "log"], "would write its own episodes"),
     ],
 )
 def test_mistakes_get_one_sentence(

@@ -240,6 +240,9 @@ def test_the_command_prints_requests_and_writes_files(
     assert np.array(first["actions"]).shape == (4, 2)
     assert first["seed"] == reset_seed(run.config, first["episode"])
     assert f"seed {first['seed']}" in output
+    assert first["file"] == f"{first['episode']:06d}.npz"
+    assert first["file"] in output
+    assert f"step {first['step']}" in output
     assert cli.main(["suggest", str(folder), "--log", str(folder), "--json", str(figures)]) == 0
     assert json.loads(figures.read_text())["requests"][0]["seed"] is None
 
@@ -248,10 +251,13 @@ def test_what_has_nothing_to_request_is_refused(
     run: Run, tiny: Config, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     pb.export(run.path, tmp_path / "exported")
+    shutil.copytree(run.path, tmp_path / "damaged")
+    (tmp_path / "damaged" / "episodes" / "000001.npz").unlink()
     alone = replaced(tiny, model={"num_members": 1}, collect={"episodes": 0})
     single, _ = pb.train(alone, tmp_path / "single")
     refused = {
         "holds no episodes": [str(tmp_path / "exported")],
+        "episode 1 of the run is missing": [str(tmp_path / "damaged")],
         "nobody to disagree": [str(single)],
         "no stored episode has 13 steps": [str(run.path), "--horizon", "13"],
         "requests must be at least 1": [str(run.path), "--requests", "0"],
@@ -277,5 +283,6 @@ def test_suggest_asks_for_no_step_after_a_terminal_state(run: Run, tmp_path: Pat
     made = logged_episode(path, run.agent.signature)
     ended = dataclasses.replace(made, terminal=np.arange(len(made)) >= len(made) - 6)
     Replay(tmp_path / "log").add(ended)
-    (seen,) = Suggest(run.path, log=tmp_path / "log")._episodes(run)
+    names, (seen,) = Suggest(run.path, log=tmp_path / "log")._episodes(run)
+    assert names == ["000000.npz"]
     assert len(seen) == len(made) - 5

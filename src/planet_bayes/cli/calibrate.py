@@ -11,6 +11,9 @@ import tyro
 from rich.console import Console
 from rich.table import Table
 
+from planet_bayes.cli.evaluate import warn
+from planet_bayes.errors import ConfigError
+
 if TYPE_CHECKING:
     from planet_bayes.diagnostics.coverage import Judgement
 
@@ -59,7 +62,9 @@ class Calibrate:
         from planet_bayes.diagnostics.coverage import calibrate_log, calibrate_run
         from planet_bayes.diagnostics.coverage_figure import draw
 
+        self._refuse_unused()
         run = runs.load_run(self.folder, device="cpu")
+        warn(console, run.warnings)
         torch.set_num_threads(run.config.run.threads or 1)
         paths = RunFolder(self.folder)
         for path in filter(None, (paths.confidence, paths.confidence_figure, self.json)):
@@ -82,7 +87,7 @@ class Calibrate:
                     self.seed,
                 )
         files.write(paths.confidence, found.calibration.to_json())
-        _print_bands(console, found)
+        _print_bands(console, found, self.false_alarms)
         _print_changes(console, found)
         draw(
             found,
@@ -100,6 +105,16 @@ class Calibrate:
         console.print(f"wrote {paths.confidence} and {paths.confidence_figure}", soft_wrap=True)
         return 0
 
+    def _refuse_unused(self) -> None:
+        """Refuse options about episodes to play beside a log, which is all that there is then."""
+        if self.log is None:
+            return
+        played = ("episodes", "test_episodes", "changed_episodes", "seed")
+        given = [name for name in played if getattr(self, name) != getattr(Calibrate, name)]
+        if given:
+            flag = "--" + given[0].replace("_", "-")
+            raise ConfigError(f"{flag} is about episodes to play, and --log plays none: omit one.")
+
     def _options(self, changed: int) -> dict[str, Any]:
         """Return where the episodes are from."""
         if self.log is not None:
@@ -108,7 +123,7 @@ class Calibrate:
         return {**counts, "changed_episodes": changed, "episode_seed": self.seed}
 
 
-def _print_bands(console: Console, found: Judgement) -> None:
+def _print_bands(console: Console, found: Judgement, asked: float) -> None:
     known = found.calibration
     console.print(
         f"Bands of {known.level:.0%}, from {known.steps} steps of {known.episodes} episodes, "
@@ -126,9 +141,11 @@ def _print_bands(console: Console, found: Judgement) -> None:
                 *(f"{width:.3g}", f"{ranks:.2f}"),
             )
     console.print(table)
+    rate = known.surprise.rate
+    least = f"; so few held-out steps allow {1000 * rate:.1f}" if rate > asked else ""
     console.print(
-        f"False alarms: {1000 * found.false_alarms:.1f} in 1000 steps (set: "
-        f"{1000 * known.surprise.rate:.1f}), counted on {found.steps} steps.",
+        f"False alarms: {1000 * found.false_alarms:.1f} in 1000 steps (set: {1000 * asked:.1f}"
+        f"{least}), counted on {found.steps} steps.",
         soft_wrap=True,
     )
 

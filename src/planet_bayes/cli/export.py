@@ -24,9 +24,8 @@ class Export:
     def run(self, console: Console) -> int:
         """Export settings, signature and newest weights."""
         from planet_bayes import runs
-        from planet_bayes.training import checkpoint
 
         target = runs.export(self.folder, self.target)
-        warn(console, checkpoint.newest_sound(self.folder).damaged.values())
+        warn(console, runs.load_run(self.folder, device="cpu").warnings)
         console.print(f"exported to {target}", soft_wrap=True)
         return 0

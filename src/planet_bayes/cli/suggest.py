@@ -15,7 +15,7 @@ from rich.table import Table
 from planet_bayes.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from planet_bayes.diagnostics.requests import Request, Requests
     from planet_bayes.runs import Run
@@ -70,22 +70,26 @@ class Suggest:
         paths = RunFolder(self.folder)
         for path in filter(None, (paths.requests_figure, self.json)):
             files.check_target(path)
-        episodes = self._episodes(run)
+        names, episodes = self._episodes(run)
         with console.status(f"imagining from {len(episodes)} episodes"):
             found = find_requests(run.agent.model, run.agent.signature, episodes, options)
-        _print(console, found, horizon)
+        _print(console, found, horizon, names)
         draw(found, f"{run.config.task}: data requests", paths.requests_figure)
         seeds = [self._seed(run, one) for one in found.chosen]
         self._print_starts(console, found, seeds, run, episodes)
         if self.json is not None:
             facts = {"task": run.config.task, "usual": found.usual, "steps": found.steps}
-            rows = [_plain(one, seed) for one, seed in zip(found.chosen, seeds, strict=True)]
+            rows = [
+                {**_plain(one, seed), "file": names[one.episode]}
+                for one, seed in zip(found.chosen, seeds, strict=True)
+            ]
             files.write(self.json, json.dumps({**facts, "requests": rows}, indent=1) + "\n")
         console.print(f"wrote {paths.requests_figure}", soft_wrap=True)
         return 0
 
-    def _episodes(self, run: Run) -> list[Episode]:
-        from planet_bayes.data.folder import RunFolder
+    def _episodes(self, run: Run) -> tuple[list[str], list[Episode]]:
+        """Return the names of the files, and the episodes."""
+        from planet_bayes.data.folder import RunFolder, episode_file
         from planet_bayes.diagnostics.stored import experienced
         from planet_bayes.training.offline import logged_episode, logged_paths
 
@@ -94,8 +98,20 @@ class Suggest:
                 f"{run.path} holds no episodes, as exported agents do not; name a folder of "
                 "episodes with --log."
             )
-        paths = logged_paths(RunFolder(run.path).episodes if self.log is None else self.log)
-        return [experienced(logged_episode(path, run.agent.signature)) for path in paths]
+        folder = RunFolder(run.path).episodes if self.log is None else self.log
+        paths = logged_paths(folder)
+        for number in range(len(paths) if self.log is None else 0):
+            if episode_file(folder, number) not in paths:
+                raise ConfigError(
+                    f"episode {number} of the run is missing from {folder}, and the seeds of "
+                    f"starts are found by counting. `planet-bayes train --resume {run.path}` makes "
+                    "it again, or name the folder with --log."
+                )
+        signature = run.agent.signature
+        return (
+            [path.name for path in paths],
+            [experienced(logged_episode(path, signature)) for path in paths],
+        )
 
     def _seed(self, run: Run, request: Request) -> int | None:
         from planet_bayes.diagnostics.fulfil import reset_seed
@@ -126,7 +142,7 @@ class Suggest:
                     console.print(f"start {rank} reached by replaying: {answer}", soft_wrap=True)
 
 
-def _print(console: Console, found: Requests, horizon: int) -> None:
+def _print(console: Console, found: Requests, horizon: int, names: Sequence[str]) -> None:
     console.print(
         f"Requests from {found.steps} stored steps. Usual disagreement {horizon} steps ahead: "
         f"{found.usual:.3g} (median over actions that were taken).",
@@ -136,7 +152,7 @@ def _print(console: Console, found: Requests, horizon: int) -> None:
     table = Table(*titles, box=None, pad_edge=False)
     for rank, one in enumerate(found.chosen, 1):
         table.add_row(
-            *(str(rank), f"episode {one.episode}, step {one.step}\n{_values(one.start)}"),
+            *(str(rank), f"{names[one.episode]}\nstep {one.step}\n{_values(one.start)}"),
             *(_actions(one), _values(one.end)),
             f"{one.disagreement:.3g} ({one.disagreement / max(found.usual, 1e-9):.1f} ×)",
             *(f"{one.visits:.0f}", f"{one.gain:.3g}"),

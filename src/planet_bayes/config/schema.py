@@ -217,6 +217,12 @@ class Config:
                 "collect.curiosity needs several members, and model.num_members is 1: one has "
                 "nobody to disagree with."
             )
+        cautious = (self.planner.caution, self.planner.tail) != (0, 1)
+        if cautious and self.model.num_members == 1:
+            raise ConfigError(
+                "planner.caution and planner.tail need several members, and model.num_members is "
+                "1: what one member expects has no spread."
+            )
         if self.learn.batch_sharing == "split" and self.learn.batch_size < self.model.num_members:
             raise ConfigError(
                 f"learn.batch_size {self.learn.batch_size} cannot be split among "

@@ -31,7 +31,7 @@ SETTLING_STEPS, SETTLED_STEPS = 30, 100
 are. A truth 15 steps ahead is known only 15 steps after the change. In short episodes bands are
 judged over the second half of what follows the change."""
 START_SHARE = 1 / 3
-"""When a change begins, as a share of the length of the shortest clean episode."""
+"""When a change begins, as a share of the median length of the clean episodes."""
 
 
 @dataclass(frozen=True)
@@ -126,7 +126,7 @@ def calibrate_run(
     agent = run.agent.watched(known)
     report("later episodes")
     clean = watch_run(run, agent, "later", test_episodes, seed=seed)
-    start = int(START_SHARE * min(map(len, clean)))
+    start = int(START_SHARE * np.median([len(one) for one in clean]))
     noticed, skipped = {}, {}
     for name, change in CHANGES.items() if changed_episodes else ():
         report(change.title)
@@ -248,8 +248,11 @@ def _ranks(truth: Array, mean: Array, std: Array) -> Array:
 def judge_change(
     changed: Sequence[Watched], clean: Sequence[Watched], known: Calibration, start: int
 ) -> Noticed:
-    """Return what a change that begins at ``start`` did, in episodes that last longer."""
-    changed = [one for one in changed if len(one) > start]
+    """Return what a change that begins at ``start`` did, in episodes that last longer.
+
+    Those are also the clean episodes that it is compared with.
+    """
+    changed, clean = ([one for one in part if len(one) > start] for part in (changed, clean))
     if not changed:
         raise NotApplicable(f"every episode ended before it began, at step {start}.")
     window = slice(start, start + NOTICE_STEPS)

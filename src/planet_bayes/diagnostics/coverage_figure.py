@@ -27,7 +27,8 @@ def draw(judgement: Judgement, title: str, path: Path) -> None:
         ahead = range(1, len(held.calibrated) + 1)
         left.plot(ahead, held.calibrated, marker=marker, markersize=4, label=name)
         right.plot(ahead, held.width / held.width[-1], marker=marker, markersize=4, label=name)
-    left.set_ylim(0.7, 1.0)
+    lowest = min(float(held.calibrated.min()) for held in judgement.held.values())
+    left.set_ylim(min(0.7, lowest - 0.02), 1.0)
     left.set_ylabel("coverage on later episodes")
     right.set_ylabel("width, relative to the last step")
     for axes in (left, right):

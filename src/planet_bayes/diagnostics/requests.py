@@ -67,7 +67,7 @@ class Request:
     """A start that was seen before, and actions that lead to what the members do not know."""
 
     episode: int
-    """Number of the stored episode of the start."""
+    """Position of the start's episode among the stored ones."""
     step: int
     """Its step: the actions 1 to ``step`` of the episode lead there."""
     start: dict[str, NDArray[np.generic]]

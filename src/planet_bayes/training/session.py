@@ -143,10 +143,13 @@ class Session:
         if not self.config.offline:
             return
         self.log = open_log(Path(self.config.offline), self.agent.signature)
-        if self.log.folder.resolve() == self.folder.episodes.resolve():
+        if self.log.folder.resolve() in (
+            self.folder.episodes.resolve(),
+            self.folder.path.resolve(),
+        ):
             raise ConfigError(
-                f"offline: {self.log.folder} is where the run would write its own episodes; name "
-                "another folder for the run."
+                f"offline: the run would write its own episodes to the log, {self.log.folder}; "
+                "name another folder for the run."
             )
         if len(self.log) != self.config.collect.seed_episodes:
             raise ConfigError(
