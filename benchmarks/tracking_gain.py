@@ -22,7 +22,12 @@ from planet_bayes.confidence import conformal
 from planet_bayes.confidence.calibration import Calibration
 from planet_bayes.diagnostics.changes import CHANGES
 from planet_bayes.diagnostics.conditions import NotApplicable
-from planet_bayes.diagnostics.coverage import START_SHARE, judge_bands, judge_change, watch_changed
+from planet_bayes.diagnostics.coverage import (
+    judge_bands,
+    judge_change,
+    start_of_changes,
+    watch_changed,
+)
 from planet_bayes.diagnostics.watching import Watched, calibration_of, watch_run
 from planet_bayes.results.tables import header, row
 
@@ -66,7 +71,7 @@ def main() -> None:
     known = calibration_of(held_out, plain, 0.9, 0.001, "")
     agent = run.agent.watched(known)
     clean = watch_run(run, agent, "later", options.episodes, seed=options.seed)
-    start = int(START_SHARE * min(map(len, clean)))
+    start = start_of_changes(clean)
     changed: dict[str, list[Watched]] = {}
     for name in CHANGES:
         try:

@@ -126,7 +126,7 @@ def calibrate_run(
     agent = run.agent.watched(known)
     report("later episodes")
     clean = watch_run(run, agent, "later", test_episodes, seed=seed)
-    start = int(START_SHARE * np.median([len(one) for one in clean]))
+    start = start_of_changes(clean)
     noticed, skipped = {}, {}
     for name, change in CHANGES.items() if changed_episodes else ():
         report(change.title)
@@ -136,6 +136,11 @@ def calibrate_run(
         except NotApplicable as error:
             skipped[name] = str(error)
     return judge(known, clean, start, noticed, skipped)
+
+
+def start_of_changes(clean: Sequence[Watched]) -> int:
+    """Return the step at which changes begin."""
+    return int(START_SHARE * np.median([len(one) for one in clean]))
 
 
 def calibrate_log(run: Run, folder: Path, level: float, rate: float) -> Judgement:
