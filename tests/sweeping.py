@@ -75,6 +75,30 @@ run.evaluation_episodes = 1
 run.video_every = 0
 """
 
+METHODS = """
+folder = "toy"
+preset = "small"
+methods = ["planet_bayes", "planet"]
+tasks = ["toy_reach"]
+observations = ["sensors"]
+seeds = [0, 1]
+
+[settings]
+model.deter = 8
+model.stoch = 4
+learn.batch_size = 4
+learn.sequence_length = 6
+learn.updates_per_episode = 4
+planner.horizon = 4
+planner.num_trajectories = 40
+planner.num_iterations = 2
+env.max_steps = 12
+collect.episodes = 2
+run.evaluate_every = 1
+run.evaluation_episodes = 2
+"""
+"""Another one: two methods in the toy task, with the paper's algorithm."""
+
 RUN = Path("planet_bayes/walk:make-state/seed-0")
 """The run that does not fail, within the folders of runs and of results."""
 
@@ -85,6 +109,14 @@ def declare(folder: Path) -> Path:
     (folder / "experiments" / "toy.toml").write_text(EXPERIMENT)
     (folder / "walk.py").write_text(TASK)
     return folder
+
+
+def declare_methods(folder: Path) -> Path:
+    """Write `METHODS` to a folder, and return its file."""
+    path = folder / "experiments" / "toy.toml"
+    path.parent.mkdir()
+    path.write_text(METHODS)
+    return path
 
 
 def start_sweep(folder: Path, *words: str) -> "subprocess.Popen[str]":

@@ -14,31 +14,10 @@ import pytest
 import planet_bayes as pb
 from planet_bayes.results.experiment import read_experiment
 from planet_bayes.types import Episode
+from sweeping import declare_methods
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "instruments.py"
 INSTRUMENTS = runpy.run_path(str(BENCHMARK))
-EXPERIMENT = """
-folder = "toy"
-preset = "small"
-methods = ["planet_bayes", "planet"]
-tasks = ["toy_reach"]
-observations = ["sensors"]
-seeds = [0, 1]
-
-[settings]
-model.deter = 8
-model.stoch = 4
-learn.batch_size = 4
-learn.sequence_length = 6
-learn.updates_per_episode = 4
-planner.horizon = 4
-planner.num_trajectories = 40
-planner.num_iterations = 2
-env.max_steps = 12
-collect.episodes = 2
-run.evaluate_every = 1
-run.evaluation_episodes = 2
-"""
 
 
 def walk(*positions: float) -> Episode:
@@ -80,9 +59,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, path: Path, *words: str) -> None:
 def test_runs_that_have_ended_are_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "experiments" / "toy.toml"
-    path.parent.mkdir()
-    path.write_text(EXPERIMENT)
+    path = declare_methods(tmp_path)
     with pytest.raises(SystemExit):
         measure(monkeypatch, path)
     assert "no run has been measured" in capsys.readouterr().err

@@ -7,25 +7,9 @@ from pathlib import Path
 import pytest
 
 from planet_bayes.results.curves import Cost, read_costs
+from sweeping import METHODS, declare_methods
 
 BENCHMARK = Path(__file__).parent.parent / "benchmarks" / "method_costs.py"
-EXPERIMENT = """
-folder = "toy"
-preset = "small"
-methods = ["planet_bayes", "planet"]
-tasks = ["toy_reach"]
-observations = ["sensors"]
-seeds = [0, 1]
-
-[settings]
-model.deter = 8
-model.stoch = 4
-learn.batch_size = 4
-learn.sequence_length = 6
-planner.num_trajectories = 40
-planner.num_iterations = 2
-env.max_steps = 12
-"""
 
 
 def measure(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
@@ -36,9 +20,7 @@ def measure(monkeypatch: pytest.MonkeyPatch, path: Path) -> None:
 def test_every_method_and_task_has_its_costs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    path = tmp_path / "experiments" / "toy.toml"
-    path.parent.mkdir()
-    path.write_text(EXPERIMENT)
+    path = declare_methods(tmp_path)
     (tmp_path / "results" / "toy").mkdir(parents=True)
     measure(monkeypatch, path)
     found = read_costs(tmp_path / "results" / "toy")
@@ -52,9 +34,8 @@ def test_every_method_and_task_has_its_costs(
 def test_variants_are_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    path = tmp_path / "experiments" / "toy.toml"
-    path.parent.mkdir()
-    path.write_text(EXPERIMENT + "\n[variants.one]\n[variants.two]\nmodel.deter = 9\n")
+    path = declare_methods(tmp_path)
+    path.write_text(METHODS + "\n[variants.one]\n[variants.two]\nmodel.deter = 9\n")
     with pytest.raises(SystemExit):
         measure(monkeypatch, path)
     assert "compares variants" in capsys.readouterr().err
