@@ -257,14 +257,31 @@ def test_a_log_of_another_controller_is_refused(
     assert "one more is needed" in " ".join(capsys.readouterr().err.split())
 
 
-def test_a_run_is_calibrated_from_its_last_evaluation_alone(run: Run, tmp_path: Path) -> None:
+def test_a_run_is_calibrated_from_its_last_evaluation_alone(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
     copied = tmp_path / "run"
     shutil.copytree(run.path, copied)
     assert cli.main(["calibrate", str(copied), "--log", str(copied / "held-out")]) == 0
+    assert "warning" not in capsys.readouterr().out
     known = pb.load_run(copied).agent.monitor
     assert known is not None
     assert known.calibration is not None
     assert (known.calibration.episodes, known.calibration.steps) == (2, 60)
+
+
+def test_held_out_episodes_of_older_weights_or_with_damage_are_noticed(
+    run: Run, tmp_path: Path, capsys: pytest.CaptureFixture
+) -> None:
+    copied = tmp_path / "run"
+    shutil.copytree(run.path, copied)
+    held_out = copied / "held-out"
+    (held_out / "weights.sha256").write_text("of an earlier evaluation\n")
+    assert cli.main(["calibrate", str(copied), "--log", str(held_out)]) == 0
+    assert "is an evaluation of other weights" in " ".join(capsys.readouterr().out.split())
+    shutil.copy(held_out / "000001.npz", held_out / "000000.npz")
+    assert cli.main(["calibrate", str(copied), "--log", str(held_out)]) == 2
+    assert "000000.npz is damaged" in " ".join(capsys.readouterr().err.split())
 
 
 def test_what_a_run_has_learned_from_is_refused(run: Run, capsys: pytest.CaptureFixture) -> None:

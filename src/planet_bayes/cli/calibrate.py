@@ -61,10 +61,14 @@ class Calibrate:
         from planet_bayes.data.folder import RunFolder
         from planet_bayes.diagnostics.coverage import calibrate_log, calibrate_run
         from planet_bayes.diagnostics.coverage_figure import draw
+        from planet_bayes.diagnostics.logged import older_weights
+        from planet_bayes.training import checkpoint
 
         self._refuse_unused()
         run = runs.load_run(self.folder, device="cpu")
-        warn(console, run.warnings)
+        warn(console, checkpoint.newest_sound(self.folder).damaged.values())
+        if self.log is not None:
+            warn(console, older_weights(run, self.log))
         torch.set_num_threads(run.config.run.threads or 1)
         paths = RunFolder(self.folder)
         for path in filter(None, (paths.confidence, paths.confidence_figure, self.json)):

@@ -13,6 +13,11 @@ def episode_file(folder: Path, number: int) -> Path:
     return folder / f"{number:06d}.npz"
 
 
+def weights_file(folder: Path) -> Path:
+    """Return the file with the sum of the weights that played the episodes in a folder."""
+    return folder / "weights.sha256"
+
+
 def labels(folders: Sequence[Path]) -> list[str]:
     """Return a name for each folder: its own, or the parts in which their paths differ."""
     parts = [path.resolve().parts for path in folders]

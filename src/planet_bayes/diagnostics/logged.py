@@ -20,12 +20,13 @@ import torch
 
 from planet_bayes.agent import Agent, Prepared
 from planet_bayes.data import files
-from planet_bayes.data.folder import RunFolder
+from planet_bayes.data.folder import RunFolder, weights_file
 from planet_bayes.diagnostics.watching import Watched, watched
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
 from planet_bayes.training.collect import Streams, episode_streams
 from planet_bayes.training.offline import load_log, logged_episode, logged_paths
+from planet_bayes.training.weights import digest
 from planet_bayes.types import Episode
 
 MAX_RATIO = 3.0
@@ -69,25 +70,39 @@ def watch_log(
 
 
 def refuse_known(run: Run, folder: Path) -> None:
-    """Refuse a log that holds what the run has learned from, or an episode twice."""
+    """Refuse a log that holds what the run has learned from, an episode twice, or damage."""
     own = RunFolder(run.path)
     learned = set(files.read_sums(own.episodes).values())
     if own.log.is_file():
         learned |= {file.sha256 for file in load_log(own.log).files}
-    seen: dict[str, Path] = {}
-    for path in logged_paths(folder):
-        digest = files.file_sum(path)
-        if digest in learned or path.parent.resolve() == own.episodes.resolve():
+    paths, seen = logged_paths(folder), dict[str, Path]()
+    written = files.read_sums(paths[0].parent)
+    for path in paths:
+        found = files.file_sum(path)
+        files.compare(path, found, written.get(path.name, found))
+        if found in learned or path.parent.resolve() == own.episodes.resolve():
             raise ConfigError(
                 f"{path} holds what the run has learned from, so bands would be too narrow; log "
                 "other episodes of this agent."
             )
-        if digest in seen:
+        if found in seen:
             raise ConfigError(
-                f"{path.name} and {seen[digest].name} in {folder} are the same episode, and what "
+                f"{path.name} and {seen[found].name} in {folder} are the same episode, and what "
                 "calibrates must not judge; leave one out."
             )
-        seen[digest] = path
+        seen[found] = path
+
+
+def older_weights(run: Run, folder: Path) -> list[str]:
+    """Return a warning if other weights than the run's newest played the episodes in a folder."""
+    path = weights_file(folder)
+    if not path.is_file() or path.read_text().strip() == digest(run.agent.model):
+        return []
+    return [
+        f"{folder} is an evaluation of other weights than the newest of {run.path}, so the bands "
+        "are for an agent that acts a little differently. Training that ends, or calibrating with "
+        "fresh episodes, mends it."
+    ]
 
 
 def watch_logged(

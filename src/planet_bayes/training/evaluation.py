@@ -13,7 +13,7 @@ from planet_bayes.agent import Agent, Carry, Prepared
 from planet_bayes.config import Config
 from planet_bayes.data import files
 from planet_bayes.data.episode import pack
-from planet_bayes.data.folder import episode_file
+from planet_bayes.data.folder import episode_file, weights_file
 from planet_bayes.envs import make_env
 from planet_bayes.planner import Diagnostics
 from planet_bayes.rng import integer_seed, torch_stream
@@ -68,10 +68,17 @@ def evaluate_agent(
         return play(envs, agent, seeds, generator, should_stop, on_step, recorders)
 
 
-def hold_out(folder: Path, episodes: Sequence[Episode]) -> None:
-    """Keep the episodes of an evaluation in a folder, in place of those of the one before."""
+def hold_out(folder: Path, episodes: Sequence[Episode], weights: str) -> None:
+    """Keep the episodes of an evaluation in a folder, in place of those of the one before.
+
+    Args:
+        folder: The folder.
+        episodes: The episodes.
+        weights: Sum of the weights that played them.
+    """
     if folder.exists():
         files.remove_folder(folder)
     with files.new_folder(folder) as new:
         for number, episode in enumerate(episodes):
             files.put(episode_file(new, number), pack(episode))
+        files.put(weights_file(new), weights + "\n")

@@ -226,7 +226,7 @@ def evaluate(run: Session) -> dict[str, Any]:
         run.config, run.agent, episodes, run.iteration, run.should_stop, env, plans, recorders
     )
     made = [recorder.episode() for recorder in recorders]
-    hold_out(run.folder.held_out, made)
+    hold_out(run.folder.held_out, made, weights.digest(run.agent.model))
     show_evaluation(run, made[0], plans)
     return {"evaluation_return": float(np.mean(returns)), "evaluation_returns": returns}
 
