@@ -20,8 +20,8 @@ Of the episodes that its agent collected:
   `STORED` steps drawn from all: how diverse the data are. The unit is the std of each sensor in the
   seed episodes, which all methods share that have the seed.
 
-And from its curve, over the last ten rows: the return of evaluations, that of episodes collected
-with noise, and distinct plans.
+And from its curve, means of the last ten: the return of evaluations, that of episodes collected
+with noise, and the distinct plans in these.
 
 Run:  python benchmarks/instruments.py experiments/NAME.toml          # measures what is missing
       python benchmarks/instruments.py experiments/NAME.toml --read   # the table alone
