@@ -34,6 +34,7 @@ import csv
 import json
 import math
 from collections.abc import Mapping, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -188,7 +189,7 @@ def table(rows: Sequence[Mapping[str, Any]]) -> str:
     """Return one row for each task and method: means over seeds (lowest, highest)."""
     lines = header(["task", "method", "seeds", *COLUMNS.values()])
     groups: dict[tuple[str, str], list[Mapping[str, Any]]] = {}
-    for one in sorted(rows, key=lambda one: one["task"]):
+    for one in sorted(rows, key=itemgetter("task", "seed")):
         groups.setdefault((one["task"], one["variant"] or one["method"]), []).append(one)
     for (task, method), group in groups.items():
         seeds = ", ".join(str(one["seed"]) for one in group)

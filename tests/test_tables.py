@@ -96,6 +96,20 @@ def test_variants_are_rows_and_tasks_columns(tmp_path: Path) -> None:
     ]
 
 
+def test_variants_differ_from_the_first_declared_one_on_the_same_seeds(tmp_path: Path) -> None:
+    for seed, without, curious in ((0, "10", "13"), (1, "20", "27"), (2, "30", "")):
+        run = dataclasses.replace(RUN, seed=seed)
+        write(tmp_path / "without", run, without)
+        write(tmp_path / "curiosity", run, curious)
+    write(tmp_path / "alone", dataclasses.replace(RUN, seed=9), "5")
+    # Student's interval of 3 and 7: t(0.975, 1) = 12.706 times a standard error of 2.
+    assert "| curiosity − without | 5 [-20, 30] |" in tables.table(
+        tmp_path, ["without", "curiosity", "alone"]
+    )
+    assert "alone −" not in tables.table(tmp_path, ["without", "curiosity", "alone"])
+    assert "−" not in tables.table(tmp_path)  # which one is the reference is not known
+
+
 def test_settings_that_are_not_a_presets_are_named(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,8 @@ class TableOf:
     """Print the results of an experiment as a Markdown table, or the commands that make them.
 
     A result is the median of a run's last ten noise-free evaluations, with the lowest and the
-    highest of them. With variants, it is the last evaluation. Settings in which a run differs from
+    highest of them. With variants, it is the last evaluation, and differences between variants on
+    the same seeds follow, with 95 % intervals. Settings in which a run differs from
     today's presets are listed below the table. With `planet_bayes` and another method, three tables
     come first: mean ± std over seeds and the last ten evaluations (runs), beside the paper's own
     numbers; interquartile means of normalised returns (0: random actions, 1: the paper's
@@ -64,7 +65,8 @@ class TableOf:
             return 0
         if compares_methods(folder):
             console.print(ablation(folder), "", sep="\n", soft_wrap=True)
-        console.print(tables.table(folder), soft_wrap=True)
+        variants = [] if experiment is None else experiment.variants
+        console.print(tables.table(folder, variants), soft_wrap=True)
         if experiment is not None and experiment.solved:
             solved = solved_table(folder, experiment.variants, experiment.solved)
             console.print("", solved, sep="\n", soft_wrap=True)

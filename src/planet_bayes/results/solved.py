@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from planet_bayes.results.curves import Curve, read_variants
-from planet_bayes.results.statistics import Interval, mean_over_tasks
+from planet_bayes.results.statistics import mean_over_tasks
 from planet_bayes.results.tables import header, row
 
 BySeed = dict[int, "Solved"]
@@ -96,7 +96,7 @@ def _listed(solved: BySeed, end: int) -> str:
     if not reached:
         return f"{steps}; 0 of {len(solved)}"
     mean = mean_over_tasks([np.array([float(min(one.steps, end)) for one in solved.values()])])
-    return f"{steps}; {reached} of {len(solved)}, mean up to {end}: {_rounded(mean)}"
+    return f"{steps}; {reached} of {len(solved)}, mean up to {end}: {mean.text(0)}"
 
 
 def _difference(one: BySeed, other: BySeed, end: int) -> str:
@@ -105,9 +105,4 @@ def _difference(one: BySeed, other: BySeed, end: int) -> str:
     if not all(any(run.reached for run in side) for side in sides):
         return ""
     left, right = (np.array([float(min(run.steps, end)) for run in side]) for side in sides)
-    return _rounded(mean_over_tasks([left - right]))
-
-
-def _rounded(found: Interval) -> str:
-    value = f"{found.value:.0f}"
-    return value if np.isnan(found.low) else f"{value} [{found.low:.0f}, {found.high:.0f}]"
+    return mean_over_tasks([left - right]).text(0)

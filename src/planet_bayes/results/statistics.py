@@ -39,9 +39,12 @@ class Interval:
     high: float
 
     def __str__(self) -> str:
-        if math.isnan(self.low):  # too few runs
-            return f"{self.value:.2f}"
-        return f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return self.text(2)
+
+    def text(self, digits: int) -> str:
+        """Return it with so many digits after the point."""
+        value, low, high = (f"{part:.{digits}f}" for part in (self.value, self.low, self.high))
+        return value if math.isnan(self.low) else f"{value} [{low}, {high}]"  # too few runs
 
 
 def trials(curve: Curve) -> Array:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import numpy as np
 
 from planet_bayes.errors import RunError
 from planet_bayes.results.curves import (
@@ -21,7 +24,7 @@ from planet_bayes.results.curves import (
     read_variants,
 )
 from planet_bayes.results.experiment import option
-from planet_bayes.results.statistics import NUM_TRIALS
+from planet_bayes.results.statistics import NUM_TRIALS, mean_over_tasks
 
 if TYPE_CHECKING:
     from planet_bayes.config import Config
@@ -53,12 +56,17 @@ class Result:
         return f"{self.median:.0f} ({self.lowest:.0f}, {self.highest:.0f}){few}"
 
 
-def table(folder: Path) -> str:
-    """Return the table of a folder of results: of its tasks, or of its variants if it has any."""
+def table(folder: Path, variants: Sequence[str] = ()) -> str:
+    """Return the table of a folder of results: of its tasks, or of its variants if it has any.
+
+    Args:
+        folder: The folder.
+        variants: Names of the variants in their declared order, if that is known.
+    """
     if any(folder.glob(PATTERN)):
         return task_table(folder)
     if has_variants(folder):
-        return variant_table(folder)
+        return variant_table(folder, variants)
     raise RunError(
         f"{folder} has no curves: expected [<variant>/]<method>/<task>-<observation>/seed-<n>.csv "
         "in it."
@@ -88,10 +96,19 @@ def task_table(folder: Path) -> str:
     return "\n".join(lines)
 
 
-def variant_table(folder: Path) -> str:
-    """Return one row for each variant of an experiment: the last evaluation of each seed."""
+def variant_table(folder: Path, declared: Sequence[str] = ()) -> str:
+    """Return one row for each variant of an experiment: the last evaluation of each seed.
+
+    Below are the differences from the baseline, or else from the first declared variant, on the
+    same seeds: means with Student's 95 % intervals.
+
+    Args:
+        folder: The experiment's folder of results.
+        declared: Names of the variants in their declared order, if that is known.
+    """
     variants = read_variants(folder)
     names = sorted(variants, key=lambda name: (name != BASELINE, name))
+    references = [name for name in (BASELINE, *declared[:1]) if name in variants]
     groups: list[Group] = sorted({group for curves in variants.values() for group in curves})
     lines = header(["variant", *(f"`{task}`" for _, task, _ in groups)])
     for name in names:
@@ -100,6 +117,11 @@ def variant_table(folder: Path) -> str:
             for group in groups
         ]
         lines.append(row([name, *cells]))
+    others = [name for name in names if name not in references[:1]]
+    for name in others if references else ():
+        cells = [_difference(variants[name], variants[references[0]], group) for group in groups]
+        if any(cells):
+            lines.append(row([f"{name} − {references[0]}", *cells]))
     levels = read_baselines(folder)
     for policy in ("random", "zero") if levels else ():
         cells = [_mean_std(levels, task, policy) for _, task, _ in groups]
@@ -111,6 +133,20 @@ def _mean_std(levels: Baselines, task: str, policy: str) -> str:
     """Return the return of a simple policy as text, empty where it is not known."""
     known = levels.get(task, {}).get(policy)
     return f"{known['mean']:.0f} ± {known['std']:.0f}" if known else ""
+
+
+def _difference(
+    left: Mapping[Group, Sequence[Curve]], right: Mapping[Group, Sequence[Curve]], group: Group
+) -> str:
+    """Return the mean difference of last evaluations on the same seeds; empty without two."""
+    one, other = (
+        {curve.run.seed: _last(curve) for curve in side.get(group, []) if curve.evaluations}
+        for side in (left, right)
+    )
+    shared = sorted(one.keys() & other.keys())
+    if len(shared) < 2:
+        return ""
+    return mean_over_tasks([np.array([one[seed] - other[seed] for seed in shared])]).text(0)
 
 
 def _last(curve: Curve) -> float:
