@@ -75,7 +75,20 @@ def test_steps_of_each_seed_and_differences_by_hand(
     one, other = (
         statistics.mean_over_tasks([np.array(values)]) for values in ([250.0, 500.0], [-250.0, 0.0])
     )
-    assert capsys.readouterr().out.splitlines()[-5:] == [
+    # All evaluations: 300, 600, 300 without; 450, 0 with. The differences are 150 and -600.
+    means, gains = (
+        statistics.mean_over_tasks([np.array(values)]).text(0)
+        for values in ([300.0, 600.0, 300.0], [150.0, -600.0])
+    )
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[-5:] == [
+        "| mean of all evaluations | `cup_catch` |",
+        "|---|---|",
+        f"| without | {means} (3) |",
+        "| with | 225 [-2634, 3084] (2) |",
+        f"| with − without | {gains} (2) |",
+    ]
+    assert printed[-11:-6] == [
         "| steps until | `cup_catch` ≥ 800 |",
         "|---|---|",
         "| without | 750, 500, 750; 3 of 3, mean up to 500: 500 [500, 500] |",

@@ -24,7 +24,7 @@ class TableOf:
     numbers; interquartile means of normalised returns (0: random actions, 1: the paper's
     PlaNet-Bayes) and probabilities of improvement; and differences on the same seeds. The last two
     have 95 % intervals over seeds. Where an experiment declares the returns that solve its tasks, a
-    table of the agent's steps until then follows.
+    table of the agent's steps until then follows, and one of the mean of all evaluations.
     """
 
     source: tyro.conf.Positional[Annotated[Path, tyro.conf.arg(metavar="RESULTS")]]
@@ -47,7 +47,7 @@ class TableOf:
             read_experiment,
             results_folder,
         )
-        from planet_bayes.results.solved import solved_table
+        from planet_bayes.results.solved import area_table, solved_table
 
         experiment = read_experiment(self.source) if is_declared(self.source) else None
         if self.commands or self.missing:
@@ -69,7 +69,8 @@ class TableOf:
         console.print(tables.table(folder, variants), soft_wrap=True)
         if experiment is not None and experiment.solved:
             solved = solved_table(folder, experiment.variants, experiment.solved)
-            console.print("", solved, sep="\n", soft_wrap=True)
+            area = area_table(folder, experiment.variants, experiment.solved)
+            console.print("", solved, "", area, sep="\n", soft_wrap=True)
         others = tables.unlike_presets(folder)
         if others:
             console.print(f"\nUnlike today's presets:\n\n{others}", soft_wrap=True)

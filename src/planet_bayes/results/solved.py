@@ -1,14 +1,14 @@
-"""Steps that runs need until an evaluation solves their task, by variant."""
+"""How fast runs learn, by variant: steps until an evaluation solves the task, and areas."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
-from planet_bayes.results.curves import Curve, read_variants
+from planet_bayes.results.curves import Curve, Group, read_variants
 from planet_bayes.results.statistics import mean_over_tasks
 from planet_bayes.results.tables import header, row
 
@@ -52,19 +52,8 @@ def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]
         names: The variants; those without results are left out.
         levels: The return that solves a task, by task.
     """
-    archived = read_variants(folder)
-    variants = {name: archived[name] for name in names if name in archived}
-    groups = sorted({group for curves in variants.values() for group in curves})
-    groups = [group for group in groups if group[1] in levels]
+    timed, groups = _timed(folder, names, levels)
     lines = header(["steps until", *(f"`{task}` ≥ {levels[task]:g}" for _, task, _ in groups)])
-    timed = {
-        name: {
-            group: [one for one in curves.get(group, []) if len(one.evaluations) > 1]
-            for group in groups
-        }
-        for name, curves in variants.items()
-    }
-    timed = {name: runs for name, runs in timed.items() if any(runs.values())}
     found: dict[str, list[BySeed]] = {
         name: [
             {one.run.seed: Solved.of(one, levels[group[1]]) for one in runs[group]}
@@ -81,6 +70,61 @@ def solved_table(folder: Path, names: Sequence[str], levels: Mapping[str, float]
         cells = map(_difference, found[name], found[names[0]], ends)
         lines.append(row([f"{name} − {names[0]}", *cells]))
     return "\n".join(lines)
+
+
+def area_table(folder: Path, names: Sequence[str], tasks: Collection[str]) -> str:
+    """Return the mean of all evaluations of a run, by variant: the area under its curve.
+
+    A cell has the mean over seeds and their number. Below are differences from the first variant on
+    the same seeds. Intervals are Student's. As in `solved_table`, variants whose runs have a single
+    evaluation are left out.
+
+    Args:
+        folder: The experiment's folder of results.
+        names: The variants; those without results are left out.
+        tasks: The tasks that count.
+    """
+    timed, groups = _timed(folder, names, tasks)
+    lines = header(["mean of all evaluations", *(f"`{task}`" for _, task, _ in groups)])
+    means = {
+        name: [
+            {one.run.seed: float(np.mean(one.evaluations)) for one in runs[group]}
+            for group in groups
+        ]
+        for name, runs in timed.items()
+    }
+    for name, by_group in means.items():
+        lines.append(row([name, *(_interval(list(by_seed.values())) for by_seed in by_group)]))
+    for name in list(means)[1:]:
+        pairs = zip(means[name], next(iter(means.values())), strict=True)
+        gains = (
+            [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
+            for one, other in pairs
+        )
+        lines.append(row([f"{name} − {next(iter(means))}", *map(_interval, gains)]))
+    return "\n".join(lines)
+
+
+def _interval(values: Sequence[float]) -> str:
+    return f"{mean_over_tasks([np.array(values)]).text(0)} ({len(values)})" if values else ""
+
+
+def _timed(
+    folder: Path, names: Sequence[str], tasks: Collection[str]
+) -> tuple[dict[str, dict[Group, list[Curve]]], list[Group]]:
+    """Return the runs with several evaluations by variant and group, and the groups."""
+    archived = read_variants(folder)
+    variants = {name: archived[name] for name in names if name in archived}
+    groups = sorted({group for curves in variants.values() for group in curves})
+    groups = [group for group in groups if group[1] in tasks]
+    timed = {
+        name: {
+            group: [one for one in curves.get(group, []) if len(one.evaluations) > 1]
+            for group in groups
+        }
+        for name, curves in variants.items()
+    }
+    return {name: runs for name, runs in timed.items() if any(runs.values())}, groups
 
 
 def _evaluations(curve: Curve) -> list[tuple[int, float]]:
