@@ -14,7 +14,7 @@ planner's horizon, with the actions that were taken:
 - RMSE/std, error correlation: of the members (see `planet-bayes diagnose`); none with E = 1.
 - drawn: share of the members' variance that drawn latent states make, and not weights.
 
-Of the episodes that its agent collected:
+Of the episodes that its agent collected, if it has sensors:
 
 - distance: the typical distance of a step to its nearest neighbour of another episode, among
   `STORED` steps drawn from all: how diverse the data are. The unit is the std of each sensor in the
@@ -114,7 +114,9 @@ def relative(error: float, std: float) -> float:
 
 
 def visited(run: Run) -> dict[str, float]:
-    """Return how far from each other the steps are that the agent collected."""
+    """Return how far from each other the steps are that the agent collected, if it has sensors."""
+    if not run.agent.signature.vector_sizes():
+        return {}
     paths = sorted(RunFolder(run.path).episodes.glob("*.npz"))
     count = run.config.collect.seed_episodes
     episodes = [experienced(read_episode(path)) for path in paths]
@@ -146,8 +148,6 @@ def distance(seed: Sequence[Episode], own: Sequence[Episode]) -> float:
 def sensors(episode: Episode) -> Array:
     """Return all vector observations of an episode side by side, ``[L + 1, D]``."""
     parts = [part for part in episode.observation.values() if part.ndim == 2]
-    if not parts:
-        raise SystemExit("distances are of sensors, and these agents observe none.")
     return np.concatenate(parts, 1).astype(np.float64)
 
 
