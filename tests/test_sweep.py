@@ -4,7 +4,10 @@ import dataclasses
 import io
 import json
 import os
+import signal
+import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -360,3 +363,15 @@ def test_a_run_that_is_continued_keeps_its_declared_settings(experiment: Experim
         *("train", "--resume", str(run.folder)),
         *("--collect.episodes", "4", "--learn.ema-decay", "0.5"),
     ]
+
+
+def test_a_task_of_the_cluster_stops_for_a_file_though_ray_lost_the_cancel(
+    jobs: list[Job], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = pytest.importorskip("planet_bayes.sweep.cluster")
+    process = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(60)"])
+    monkeypatch.setattr(cluster, "start", lambda job: process)
+    monkeypatch.setattr(cluster, "_POLL_SECONDS", 0.01)
+    jobs[0].stop.parent.mkdir(parents=True)
+    threading.Timer(0.2, jobs[0].stop.touch).start()
+    assert cluster._run(jobs[0]) == -signal.SIGTERM

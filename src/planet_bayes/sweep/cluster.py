@@ -40,6 +40,7 @@ class Cluster:
         task = self._task.options(
             name=job.name, num_cpus=job.cores, num_gpus=num_gpus(job, self._has_gpus)
         )
+        job.stop.unlink(missing_ok=True)  # of a sweep that was killed while it stopped
         self._log_sizes[job.name] = _log_size(job)
         self._jobs[task.remote(job)] = job
 
@@ -55,13 +56,21 @@ class Cluster:
         return [job for job in self._jobs.values() if _log_size(job) > self._log_sizes[job.name]]
 
     def stop(self) -> None:
-        """Cancel the tasks, wait for those that run, and leave the cluster."""
-        tasks = list(self._jobs)
+        """Cancel the tasks, wait for those that run, and leave the cluster.
+
+        Ray may lose the exception that it raises in a task that runs, even if asked again. So these
+        also look for a file in the folder that all nodes share.
+        """
+        tasks, jobs = list(self._jobs), list(self._jobs.values())
+        for job in jobs:
+            job.stop.parent.mkdir(parents=True, exist_ok=True)
+            job.stop.touch()
         while tasks:
             for task in tasks:
                 ray.cancel(task)
-            # Ray may lose the exception that it raises in a task, so it is asked again.
             _, tasks = ray.wait(tasks, num_returns=len(tasks), timeout=_CANCEL_SECONDS)
+        for job in jobs:
+            job.stop.unlink(missing_ok=True)
         self._jobs.clear()
         ray.shutdown()
 
@@ -81,17 +90,17 @@ def _run(job: Job) -> int:
     """Do a job on the node that Ray has chosen; return its exit code."""
     process = start(job)
     try:
-        while True:
-            try:
+        while not job.stop.exists():
+            # A cancelled task gets its exception between two calls, not inside one.
+            with contextlib.suppress(subprocess.TimeoutExpired):
                 return process.wait(_POLL_SECONDS)
-            except subprocess.TimeoutExpired:
-                pass  # a cancelled task gets its exception between two calls, not inside one
     finally:
         if process.poll() is None:
             process.terminate()
             while process.poll() is None:
                 with contextlib.suppress(KeyboardInterrupt):  # cancelled again
                     process.wait()
+    return process.returncode
 
 
 def _ended(job: Job, task: Any) -> Ended:

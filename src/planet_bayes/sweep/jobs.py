@@ -52,6 +52,11 @@ class Job:
         """What the run prints. It is beside the folder, which only the run itself makes."""
         return self.folder.path.with_name(f"{self.folder.path.name}.log")
 
+    @property
+    def stop(self) -> Path:
+        """While there is a file here, beside the folder, the run shall stop on whatever node."""
+        return self.folder.path.with_name(f"{self.folder.path.name}.stop")
+
 
 def select(
     runs: Iterable[PlannedRun], wanted: Mapping[str, Sequence[str | int]]
