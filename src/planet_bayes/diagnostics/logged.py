@@ -25,7 +25,7 @@ from planet_bayes.diagnostics.watching import Watched, watched
 from planet_bayes.errors import ConfigError
 from planet_bayes.runs import Run
 from planet_bayes.training.collect import Streams, episode_streams
-from planet_bayes.training.offline import load_log, logged_episode, logged_paths
+from planet_bayes.training.offline import load_log, logged_episode, logged_paths, logged_sum
 from planet_bayes.training.weights import digest
 from planet_bayes.types import Episode
 
@@ -78,8 +78,7 @@ def refuse_known(run: Run, folder: Path) -> None:
     paths, seen = logged_paths(folder), dict[str, Path]()
     written = files.read_sums(paths[0].parent)
     for path in paths:
-        found = files.file_sum(path)
-        files.compare(path, found, written.get(path.name, found))
+        found = logged_sum(path, written)
         if found in learned or path.parent.resolve() == own.episodes.resolve():
             raise ConfigError(
                 f"{path} holds what the run has learned from, so bands would be too narrow; log "

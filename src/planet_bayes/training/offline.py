@@ -8,6 +8,7 @@ there and the same.
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -103,15 +104,20 @@ def open_log(folder: Path, signature: Signature) -> Log:
     known = files.read_sums(paths[0].parent)
     found = []
     for path in paths:
-        try:
-            sha256 = files.file_sum(path)
-        except OSError as error:
-            raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
-        if path.name in known:
-            files.compare(path, sha256, known[path.name])
+        sha256 = logged_sum(path, known)
         logged_episode(path, signature, ENVIRONMENT)
         found.append(LoggedFile(path.name, sha256))
     return Log(paths[0].parent, tuple(found))
+
+
+def logged_sum(path: Path, known: Mapping[str, str]) -> str:
+    """Return the checksum of a file of a log, which must be the known one if there is one."""
+    try:
+        found = files.file_sum(path)
+    except OSError as error:
+        raise DamagedError(path, f"cannot be read: {error.strerror}.") from error
+    files.compare(path, found, known.get(path.name, found))
+    return found
 
 
 def logged_episode(path: Path, signature: Signature, owner: str = "the agent") -> Episode:
