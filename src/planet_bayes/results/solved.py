@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from planet_bayes.results.curves import Curve, Group, read_variants
-from planet_bayes.results.statistics import mean_over_tasks
+from planet_bayes.results.statistics import Array, mean_over_tasks, on_same_seeds
 from planet_bayes.results.tables import header, row
 
 BySeed = dict[int, "Solved"]
@@ -94,19 +94,18 @@ def area_table(folder: Path, names: Sequence[str], tasks: Collection[str]) -> st
         for name, runs in timed.items()
     }
     for name, by_group in means.items():
-        lines.append(row([name, *(_interval(list(by_seed.values())) for by_seed in by_group)]))
+        lines.append(
+            row([name, *(_interval(np.array(list(by_seed.values()))) for by_seed in by_group)])
+        )
     for name in list(means)[1:]:
         pairs = zip(means[name], next(iter(means.values())), strict=True)
-        gains = (
-            [one[seed] - other[seed] for seed in sorted(one.keys() & other.keys())]
-            for one, other in pairs
-        )
-        lines.append(row([f"{name} − {next(iter(means))}", *map(_interval, gains)]))
+        cells = (_interval(on_same_seeds(one, other)) for one, other in pairs)
+        lines.append(row([f"{name} − {next(iter(means))}", *cells]))
     return "\n".join(lines)
 
 
-def _interval(values: Sequence[float]) -> str:
-    return f"{mean_over_tasks([np.array(values)]).text(0)} ({len(values)})" if values else ""
+def _interval(values: Array) -> str:
+    return f"{mean_over_tasks([values]).text(0)} ({len(values)})" if len(values) else ""
 
 
 def _timed(

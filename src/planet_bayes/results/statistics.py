@@ -122,6 +122,12 @@ def improvement(left: Mapping[str, Array], right: Mapping[str, Array]) -> Interv
     return over_tasks(statistic, [side[task] for side in (left, right) for task in tasks])
 
 
+def on_same_seeds(left: Mapping[int, float], right: Mapping[int, float]) -> Array:
+    """Return left minus right for the seeds that both have ``[n]``, in the order of the seeds."""
+    shared = sorted(left.keys() & right.keys())
+    return np.array([left[seed] - right[seed] for seed in shared], np.float64)
+
+
 def mean_over_tasks(samples: Sequence[Array]) -> Interval:
     """Return the mean over tasks of the mean over their seeds ``[n]``, with Student's interval.
 

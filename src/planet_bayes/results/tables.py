@@ -9,8 +9,6 @@ from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from planet_bayes.errors import RunError
 from planet_bayes.results.curves import (
     PATTERN,
@@ -24,7 +22,7 @@ from planet_bayes.results.curves import (
     read_variants,
 )
 from planet_bayes.results.experiment import option
-from planet_bayes.results.statistics import NUM_TRIALS, mean_over_tasks
+from planet_bayes.results.statistics import NUM_TRIALS, mean_over_tasks, on_same_seeds
 
 if TYPE_CHECKING:
     from planet_bayes.config import Config
@@ -143,10 +141,8 @@ def _difference(
         {curve.run.seed: _last(curve) for curve in side.get(group, []) if curve.evaluations}
         for side in (left, right)
     )
-    shared = sorted(one.keys() & other.keys())
-    if len(shared) < 2:
-        return ""
-    return mean_over_tasks([np.array([one[seed] - other[seed] for seed in shared])]).text(0)
+    gains = on_same_seeds(one, other)
+    return mean_over_tasks([gains]).text(0) if len(gains) > 1 else ""
 
 
 def _last(curve: Curve) -> float:
