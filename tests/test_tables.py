@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 
 import pytest
+from matplotlib.figure import Figure
 
 from planet_bayes import cli
 from planet_bayes import config as configuration
@@ -61,6 +62,22 @@ def test_figures_are_made_from_the_files_alone(
     assert tables.table(tmp_path).splitlines()[-1] == row
     with pytest.raises(RunError, match="no curves"):
         figures.draw_curves(tmp_path / "planet_bayes")
+
+
+@pytest.mark.parametrize("count", [1, 4, 6])
+def test_a_legend_covers_no_curve(count: int) -> None:
+    figure = Figure(figsize=figures.PANEL_INCHES)
+    axes = figure.subplots()
+    runs = [RunName("planet", "some_task", "sensors", seed) for seed in range(count)]
+    flat = [Curve(one, [0, 9], [7.0, 7.0], [None, 7.0], [1.0, 2.0], [1, 2]) for one in runs]
+    figures.draw_panel(axes, runs[0].group, flat, {})
+    figure.tight_layout()
+    figure.canvas.draw()
+    legend = axes.get_legend()
+    assert legend is not None
+    assert len(legend.get_texts()) == count
+    lowest = axes.transData.inverted().transform(legend.get_window_extent())[0, 1]
+    assert 7 < lowest < 10
 
 
 def test_a_result_is_the_median_of_the_last_ten_evaluations() -> None:

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 COLUMNS = 3
 PANEL_INCHES = (5.2, 3.8)
+MAX_ENTRIES = 6
+"""Lines of a legend that a panel has room for above its curves."""
 WINDOW = 5
 """Episodes of each run that a point of a comparison is taken over."""
 BAND = (5, 50, 95)
@@ -46,7 +48,8 @@ def draw_curves(folder: Path) -> list[Path]:
     def draw(axes: Axes, group: Group) -> None:
         draw_panel(axes, group, groups[group], _levels(baselines, group[1]))
 
-    return _save(_panels(list(groups), draw), folder / "curves")
+    note = "dots: noise-free; faint: in training, with noise"
+    return _save(_panels(list(groups), draw, note), folder / "curves")
 
 
 def draw_comparison(folder: Path, against: str) -> list[Path]:
@@ -71,11 +74,11 @@ def draw_comparison(folder: Path, against: str) -> list[Path]:
                 if len(curves) > 1:  # one run's spread says nothing of others
                     axes.fill_between(across, bands[0], bands[2], color=f"C{index}", alpha=0.15)
         _draw_levels(axes, _levels(baselines, panel[0]))
-        note = f"method (runs), with noise: median and\n5 to 95 % of {WINDOW} episodes of all runs"
         unit = "hours of one core" if against == "hours" else "episodes collected with the agent"
-        _finish(axes, f"{panel[0]}-{panel[1]}", unit, note)
+        _finish(axes, f"{panel[0]}-{panel[1]}", unit)
 
-    return _save(_panels(panels, draw), folder / f"methods-{against}")
+    note = f"method (runs): median and 5 to 95 % of {WINDOW} episodes of all runs, with noise"
+    return _save(_panels(panels, draw, note), folder / f"methods-{against}")
 
 
 def draw_variants(folder: Path) -> list[Path]:
@@ -108,10 +111,10 @@ def draw_variants(folder: Path) -> list[Path]:
         _draw_levels(axes, _levels(baselines, group[1]))
         method, task, observation = group
         title = f"{method}, {task}-{observation}"
-        note = "variant (runs): noise-free; median and 5 to 95 %"
-        _finish(axes, title, "steps of the agent, with seed episodes", note)
+        _finish(axes, title, "steps of the agent, with seed episodes")
 
-    return _save(_panels(panels, draw), folder / "variants")
+    note = "variant (runs): median and 5 to 95 % of noise-free evaluations of all runs"
+    return _save(_panels(panels, draw, note), folder / "variants")
 
 
 def evaluation_band(curves: list[Curve]) -> tuple[Array, Array]:
@@ -158,12 +161,11 @@ def draw_panel(axes: Axes, group: Group, curves: list[Curve], levels: dict[str, 
     method, task, observation = group
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     title = f"{method}, {task}-{observation}"
-    note = "dots: noise-free; faint: in training, with noise"
-    _finish(axes, title, "episodes collected with the agent", note)
+    _finish(axes, title, "episodes collected with the agent")
 
 
-def _panels(panels: list[Panel], draw: Callable[[Axes, Panel], None]) -> Figure:
-    """Return a figure with a panel for each, `COLUMNS` in a row."""
+def _panels(panels: list[Panel], draw: Callable[[Axes, Panel], None], note: str) -> Figure:
+    """Return a figure with a panel for each, `COLUMNS` in a row, and a note above them."""
     from matplotlib.figure import Figure  # late: nothing else needs it
 
     columns = min(COLUMNS, len(panels))
@@ -175,6 +177,7 @@ def _panels(panels: list[Panel], draw: Callable[[Axes, Panel], None]) -> Figure:
         draw(one, panel)
     for one in axes[len(panels) :]:
         one.remove()
+    figure.suptitle(note, fontsize=9)
     figure.tight_layout()
     return figure
 
@@ -197,16 +200,26 @@ def _levels(baselines: dict[str, dict[str, dict[str, float]]], task: str) -> dic
 def _draw_levels(axes: Axes, levels: dict[str, float]) -> None:
     for policy, value in levels.items():
         axes.axhline(value, color="grey", linestyle=":", linewidth=1)
-        axes.annotate(policy, (0, value), fontsize=7, color="grey", va="bottom")
+        place = (0.99, value)  # the right edge of the panel, at the level
+        axes.annotate(
+            policy,
+            place,
+            xycoords=("axes fraction", "data"),
+            fontsize=7,
+            color="grey",
+            ha="right",
+            va="bottom",
+        )
 
 
-def _finish(axes: Axes, title: str, across: str, note: str) -> None:
+def _finish(axes: Axes, title: str, across: str) -> None:
     axes.set_title(title, fontsize=10)
     axes.set_xlabel(across)
     axes.set_ylabel("return")
     axes.grid(alpha=0.2)
-    axes.legend(fontsize=7, loc="upper left", title=note, title_fontsize=7)
-    axes.set_ylim(0, 1.3 * axes.get_ylim()[1])  # room for the legend, above all curves
+    entries = len(axes.legend(fontsize=7, loc="upper left").get_texts())
+    # Room for the legend above all curves: a line of it takes a twentieth of a panel.
+    axes.set_ylim(0, axes.get_ylim()[1] / (0.97 - 0.05 * min(entries, MAX_ENTRIES)))
 
 
 def _known(across: list[int], values: list[float | None]) -> tuple[list[int], list[float]]:
