@@ -1,11 +1,19 @@
-"""Do requested episodes help more than random ones? A small check on the toy task.
+"""Do requested episodes help more than random ones?
 
-A model is fitted to a few random episodes. Then some more are collected: as the model requests, or
-at random. Two models are fitted to all episodes, from the same initial weights, and judged on other
-episodes: random ones, and square waves, which lead to the walls.
+A model is fitted to a few random episodes. Then some more are collected in one of three ways:
 
-python benchmarks/requests.py            # from the root of the repository: minutes of one core
-python benchmarks/requests.py --read     # the table
+- requested: the reset and the actions that lead to the start of a request, its actions, and random
+  ones;
+- same resets: the resets of these episodes, and random actions. What differs from the first is what
+  was requested;
+- random: fresh resets and random actions.
+
+A model is fitted to all episodes of each, from the same initial weights, and judged on other
+episodes: random ones, and square waves, which lead farther.
+
+python benchmarks/requests.py              # from the root of the repository: minutes of one core
+python benchmarks/requests.py --task cheetah_run
+python benchmarks/requests.py --read       # the table
 """
 
 from __future__ import annotations
@@ -13,6 +21,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import tempfile
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,18 +37,20 @@ from planet_bayes.diagnostics.conditions import square_wave
 from planet_bayes.diagnostics.foresight import foresee_all
 from planet_bayes.diagnostics.fulfil import asking
 from planet_bayes.diagnostics.requests import Options as Search
-from planet_bayes.diagnostics.requests import find_requests
+from planet_bayes.diagnostics.requests import Request, find_requests
 from planet_bayes.envs import EnvConfig, make_env
 from planet_bayes.models import WorldModel
+from planet_bayes.rng import numpy_stream
 from planet_bayes.training.build import build_model
-from planet_bayes.training.collect import collect_random, episode_streams, record
+from planet_bayes.training.collect import Policy, collect_random, episode_streams, record
 from planet_bayes.training.learner import Learner
 from planet_bayes.types import Episode
 
 FIRST, MORE, TESTED = 4, 4, 10
 """Episodes that the first model is fitted to, that are added, and of each kind to judge with."""
 HORIZON = 10
-RESULTS = Path("results/requests/toy_reach.jsonl")
+RESULTS = Path("results/requests")
+ARMS = ("before", "requested", "same resets", "random")
 Row = dict[str, Any]
 
 
@@ -47,21 +58,23 @@ Row = dict[str, Any]
 class Options:
     """What is measured."""
 
+    task: str = "toy_reach"
+    """The task."""
     seeds: tuple[int, ...] = (500, 501, 502, 503, 504)
     """One comparison for each."""
-    updates: int = 400
+    updates: int = 2000
     """Updates of each model."""
     read: bool = False
     """Only make the table."""
 
 
-def settings(seed: int) -> Config:
+def settings(task: str, seed: int) -> Config:
     """Return the settings: a smaller `quick`."""
     quick = PRESETS["quick"]
     sizes = {"deter": 40, "stoch": 10, "hidden": 40, "dense_units": 40, "reward_units": 40}
     return dataclasses.replace(
         quick,
-        task="toy_reach",
+        task=task,
         seed=seed,
         env=EnvConfig(observation=("sensors",)),
         model=dataclasses.replace(quick.model, **sizes),  # type: ignore[arg-type]
@@ -86,19 +99,18 @@ def fitted(config: Config, episodes: list[Episode], updates: int) -> WorldModel:
     return learner.acting_model
 
 
-def requested(config: Config, model: WorldModel, first: list[Episode]) -> list[Episode]:
-    """Collect what a model asks for; random actions follow."""
+def requested(
+    config: Config, requests: Sequence[Request], first: list[Episode], asked: bool
+) -> list[Episode]:
+    """Collect what was requested, or random actions after the same resets."""
     env = make_env(config.task, config.env)
-    found = find_requests(model, env.signature, first, Search(requests=MORE, horizon=HORIZON))
     made = []
-    for request in found.chosen:
+    for number, request in enumerate(requests):
         streams = episode_streams(config.seed, "collect", request.episode, "cpu")
-        rng = np.random.default_rng(streams.env_seed)
-        policy = asking(
-            request,
-            first[request.episode],
-            lambda observation, rng=rng: env.signature.action.random(rng),  # type: ignore[misc]
-        )
+        rng = numpy_stream(config.seed, "after-request", number)
+        policy: Policy = lambda observation, rng=rng: env.signature.action.random(rng)  # noqa: E731
+        if asked:
+            policy = asking(request, first[request.episode], policy)
         made.append(record(env, env.signature, streams, policy))
     return made
 
@@ -124,37 +136,44 @@ def judged(config: Config, model: WorldModel) -> Row:
     return found
 
 
-def measure(seed: int, updates: int) -> Row:
+def measure(task: str, seed: int, updates: int) -> Row:
     """Compare requested with random episodes, for one seed."""
-    config = settings(seed)
+    config = settings(task, seed)
     env = make_env(config.task, config.env)
     first = [collect_random(config, env, env.signature, number) for number in range(FIRST)]
     before = fitted(config, first, updates)
-    asked = requested(config, before, first)
-    drawn = [
-        collect_random(config, env, env.signature, FIRST + number) for number in range(len(asked))
-    ]
+    found = find_requests(before, env.signature, first, Search(requests=MORE, horizon=HORIZON))
+    requests = found.chosen
+    more = {
+        "requested": requested(config, requests, first, asked=True),
+        "same resets": requested(config, requests, first, asked=False),
+        "random": [
+            collect_random(config, env, env.signature, FIRST + number)
+            for number in range(len(requests))
+        ],
+    }
     return {
         "seed": seed,
         "updates": updates,
-        "episodes": {"first": FIRST, "more": len(asked)},
+        "first_steps": [len(episode) - 1 for episode in first],
+        "replayed_steps": [request.step for request in requests],
         "before": judged(config, before),
-        "requested": judged(config, fitted(config, first + asked, updates)),
-        "random": judged(config, fitted(config, first + drawn, updates)),
+        **{
+            name: judged(config, fitted(config, first + made, updates))
+            for name, made in more.items()
+        },
     }
 
 
 def table(rows: list[Row]) -> str:
     """Return the table in Markdown: means over seeds and half of a 95 % interval."""
-    titles = ("judged on", "figure", "before", "requested", "random", "requested - random")
+    titles = ("judged on", "figure", *ARMS, "requested - same resets", "requested - random")
     lines = [f"| {' | '.join(titles)} |", f"|{'---|' * len(titles)}"]
     for kind in ("random", "square"):
         for figure in ("error", "disagreement"):
-            parts = [
-                np.array([row[name][kind][figure] for row in rows])
-                for name in ("before", "requested", "random")
-            ]
-            cells = [_interval(part) for part in (*parts, parts[1] - parts[2])]
+            parts = {name: np.array([row[name][kind][figure] for row in rows]) for name in ARMS}
+            differences = [parts["requested"] - parts[name] for name in ARMS[2:]]
+            cells = [_interval(part) for part in (*parts.values(), *differences)]
             lines.append(f"| {kind} | {figure} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
@@ -167,14 +186,13 @@ def _interval(values: np.ndarray[Any, np.dtype[np.float64]]) -> str:
 def main(options: Options) -> None:
     """Measure the missing seeds and print the table."""
     torch.set_num_threads(1)
-    rows = (
-        [json.loads(line) for line in RESULTS.read_text().splitlines()] if RESULTS.exists() else []
-    )
+    path = RESULTS / f"{options.task}.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
     for seed in () if options.read else options.seeds:
         if seed not in {row["seed"] for row in rows}:
-            rows.append(measure(seed, options.updates))
-            RESULTS.parent.mkdir(parents=True, exist_ok=True)
-            with RESULTS.open("a") as file:
+            rows.append(measure(options.task, seed, options.updates))
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with path.open("a") as file:
                 file.write(json.dumps(rows[-1]) + "\n")
     print(table(rows))
 

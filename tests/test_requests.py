@@ -133,7 +133,7 @@ def walker(tmp_path_factory: pytest.TempPathFactory) -> tuple[Any, list[Episode]
 
 def test_what_was_never_visited_is_requested(walker: tuple[Any, list[Episode]]) -> None:
     model, episodes = walker
-    options = Options(requests=5, horizon=8, moments=200)
+    options = Options(requests=5, horizon=8)
     found = find_requests(model, FIELD, episodes, options)
     assert len(found.chosen) == 5
     for request in found.chosen:
@@ -151,6 +151,13 @@ def test_what_was_never_visited_is_requested(walker: tuple[Any, list[Episode]]) 
     assert (found.gains < gains[-1]).mean() > 0.9
 
 
+def test_starts_that_are_reached_soon_are_preferred(walker: tuple[Any, list[Episode]]) -> None:
+    model, episodes = walker
+    found = find_requests(model, FIELD, episodes, Options(requests=5, horizon=8))
+    # A moment that could be a start is at step 11 on average.
+    assert max(request.step for request in found.chosen) < 8
+
+
 def test_visits_lower_the_gain_and_dead_members_do_not_count(
     walker: tuple[Any, list[Episode]],
 ) -> None:
@@ -159,9 +166,11 @@ def test_visits_lower_the_gain_and_dead_members_do_not_count(
     before = find_requests(model, FIELD, episodes, options)
     visited = max(request.visits for request in before.chosen)
     for request in before.chosen:
-        assert request.gain <= request.disagreement**2
+        unvisited = request.disagreement**2 / (request.step + options.horizon)
+        assert request.gain == pytest.approx(unvisited, rel=1e-6) or request.visits > 0
+        assert request.gain <= unvisited * (1 + 1e-6)
         if request.visits == visited > 0:
-            assert request.gain < request.disagreement**2
+            assert request.gain < unvisited
     weights = {name: value.clone() for name, value in model.state_dict().items()}
     try:
         with torch.no_grad():

@@ -7,9 +7,11 @@ leads there.
 
 Members also disagree where there are many data: where the world is noisy or the model too small.
 There further data change little. If the variance of the members falls as one over the n stored
-steps near an end, m steps more reduce it by
+steps near an end, m steps more reduce it by d² m / (n + m). This takes the H steps of the request,
+and before them the s steps that lead to its start again and bring nothing new. So the gain is per
+step:
 
-    gain = d² m / (n + m)
+    gain = d² m / ((n + m) (s + H))
 
 Steps are near if their distance, in stds of all stored steps, is within a radius. m is how many
 steps of one episode are usually near each other. So nothing needs to be set. Requests are the ends
@@ -81,7 +83,8 @@ class Request:
     visits: float
     """Stored steps near the end."""
     gain: float
-    """By how much an episode there reduces the variance of the members, in the same units."""
+    """By how much each step reduces the variance of the members there, in the same units; those
+    that lead to the start count."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +143,11 @@ def find_requests(
     ends = known.place(_decoded(model, futures.features[:, kept]), last)
     visits = nearby(ends, known.points, known.radius) * stored.every
     own = 1 + within_episodes(known.points, stored.number, known.radius) * stored.every
-    gains = np.square(flat[kept]) * own / (visits + own)
+    columns = futures.disagreement.shape[1]
+    reach = np.array([where[index // columns][1] for index in kept])
+    gains = np.square(flat[kept]) * own / ((visits + own) * (reach + options.horizon))
     vectors = _vectors(model, signature, futures.features[:, kept])
     chosen = spread_out(ends, gains, known.radius, options.requests)
-    columns = futures.disagreement.shape[1]
     return Requests(
         chosen=tuple(
             _request(
